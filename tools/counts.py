@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The findings of a comparison that logs count: bytes held, elements sent, a step's time; and what
-follows from them all."""
+"""The findings of bytes held, elements sent and a step's time, and what follows from them all."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of
@@ -25,8 +24,7 @@ def rest(held):
 
 
 def data_parallel(run, runs):
-    """The run of 02 or 03 that holds all of what this one holds a share of: of the same dtype and
-    parameters. None if there is none."""
+    """The run of 02 or 03 with the same dtype and parameters, which holds the whole; or None."""
     alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
              all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
     return min(alike, key=lambda other: other.number) if alike else None
@@ -40,8 +38,7 @@ def saved(held, whole, what="resident", form=".2f"):
 
 
 def memory(study):
-    """The finding of bytes. Each run has a bar: strong what is held, weak what is borrowed, grey
-    what is no state."""
+    """The finding of bytes: a bar a run, strong what is held, weak what is borrowed, else grey."""
     places = [(run, held, on(place), None if on(place) else data_parallel(run, study.runs))
               for run in study.runs for place, held in run.places.items()]
     most = max(state(held, "peak") + rest(held) for _, held, *_ in places)
@@ -52,15 +49,14 @@ def memory(study):
         for run, held, where, whole in places:
             if run not in runs:
                 continue
-            said, share = f"{sized(state(held), unit)} {unit}", saved(held, whole, form=".0f")
-            if share not in ("", "0"):
-                said += f", {share} % saved"
+            share = saved(held, whole, form=".0f")
+            less = f", {share} % saved" if share not in ("", "0") else ""
             parts = []
             for kind, colour in COLOURS.items():
                 resident, peak = held[kind]["resident"], held[kind]["peak"]
                 parts += [(resident, colour), (peak - resident, colour + pictures.WEAK)]
-            rows.append((f"\u2003and{where}" if where else short(run, runs), said,
-                         [*parts, (rest(held), OTHER)]))
+            rows.append((f"\u2003and{where}" if where else short(run, runs),
+                         f"{sized(state(held), unit)} {unit}{less}", [*parts, (rest(held), OTHER)]))
         return pictures.bars(f"Memory of one rank in {dtype}", rows, most, SIZES[unit], unit)
 
     rows = [[f" {where}" if where else run.label,
@@ -101,8 +97,7 @@ def times(run):
 
 
 def share_cores(runs):
-    """Whether some ranks share a CPU's cores. They wait for each other's computation, so times say
-    little about GPUs."""
+    """Whether ranks share a CPU's cores; they wait for each other, so times say little of GPUs."""
     return any(run.info["device"] == "cpu" and run.ranks > 1 for run in runs)
 
 
@@ -122,8 +117,7 @@ def traffic(study):
         return study.panels(caption, colours, bars)
 
     def time_of(run):
-        exposed_ms, *_ = times(run)
-        waits = f", {exposed_ms:.1f} exposed" if exposed_ms else ""
+        waits = f", {times(run)[0]:.1f} exposed" if times(run)[0] else ""
         return f"{run.summary['median_ms']:.1f} ms{waits}"
 
     rows = [[run.label, elements_sent(run)[1], *(sized(count, unit) for count in in_step(run)),
@@ -138,11 +132,10 @@ def traffic(study):
     each = {run.label: elements_sent(run) for run in runs}
     top = max(each, key=each.get)
     least = min((run.label for run in runs if run.ranks > 1), default=top, key=each.get)
-    title = "No rank sends anything"
-    if each[top][0]:
-        title = f"{top} sends {each[top][1]} elements per parameter and step"
-        if least != top:
-            title += f", {least} {each[least][1]}"
+    other = f", {least} {each[least][1]}" if least != top else ""
+    title = f"{top} sends {each[top][1]} elements per parameter and step{other}"
+    if not each[top][0]:
+        title = "No rank sends anything"
     words = "Elements are counted where they leave a rank."
     took = panels("How long a step takes", {"messages, exposed: nothing is computed": WAITS,
                                             "hidden: beside computation": PHASES["forward"],
@@ -161,28 +154,20 @@ def traffic(study):
         [table], [[said] for said in wrong])
 
 
-def traced_step(run):
-    """(the run's Trace, the slices of all its steps, which of them is the shortest step); None
-    where no trace of this run lies beside its log."""
-    if not run.trace.is_file():
-        return None
-    trace = Trace(run.trace)
-    works = [*slices_of(trace)]
-    traced = {step for *_, step in works}
-    timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
-    if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
-        return None
-    return trace, works, min(timed)[1]
-
-
 def timeline(study):
     """The finding of the shortest step of each run that was traced; None where none was."""
     figures, points = [], []
     for run in (*study.runs, *study.more):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
-        if (traced := traced_step(run)) is None:
+        if not run.trace.is_file():
             continue
-        trace, works, step = traced
+        trace = Trace(run.trace)
+        works = [*slices_of(trace)]
+        traced = {step for *_, step in works}
+        timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
+        if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
+            continue  # the trace of another run
+        step = min(timed)[1]
         own = [work for work in works if work[-1] == step]
         first, last = min(own)[0], max(end for _, end, *_ in own)
         turn = min((begin for begin, *_, name, _ in own if name[0] == "b"), default=last)
@@ -194,18 +179,14 @@ def timeline(study):
         copies = " and copies" if run.bus else ""
         points.append([f"{run.chapter}: of {every:.1f} ms of messages{copies} {every - alone:.1f} "
                        f"pass beside computation, for {alone:.1f} it waits."])
-        letters = "f forward, b backward, g gather, r reduce-scatter"
-        if run.bus:
-            letters += ", d down to the host, a Adam there, u up"
-        if run.on_disk:
-            letters += ", i in from the disk, o out to it"
+        bus = ", d down to the host, a Adam there, u up" if run.bus else ""
+        disk = ", i in from the disk, o out to it" if run.on_disk else ""
         slices = [(*work, number != step) for *work, number in works]
-        streams = {name for _, _, name, *_ in slices}
         figures.append(pictures.figure(
-            f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: {letters}. Weak: "
-            "another step's.",
-            {name: colour for name, colour in pictures.STREAMS.items() if name in streams}
-            | {"waits": WAITS},
+            f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
+            f"b backward, g gather, r reduce-scatter{bus}{disk}. Weak: another step's.",
+            {name: colour for name, colour in pictures.STREAMS.items()
+             if name in {one[2] for one in slices}} | {"waits": WAITS},
             [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))
                 for name, begin, end in (("forward", first, turn),

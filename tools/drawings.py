@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The parts of an SVG file, 720 pixels wide and on white; the planner's picture of a step."""
+"""Draws SVG files, 720 pixels wide and on white; and the planner's picture of a step over ranks."""
 import math
 from itertools import pairwise
 
@@ -11,6 +11,7 @@ BOLD, MIDDLE = {"font-weight": "bold"}, {"text-anchor": "middle"}
 
 
 def element(tag, words="", **has):
+    """A tag of SVG with its attributes, in whose names _ stands for -."""
     said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in has.items())
     return f"<{tag}{said}>{words}</{tag}>" if words else f"<{tag}{said}/>"
 
@@ -34,8 +35,8 @@ def picture(height, title, subtitle, *parts):
 
 
 class Plot:
-    """A rectangle of a picture with axes, in pixels; each axis runs from a number to another,
-    evenly in what `scale` makes of a number."""
+    """A rectangle of a picture, in pixels, with axes. x, y: the numbers at the ends of an axis,
+    which is even in what `scale` makes of a number."""
 
     def __init__(self, left, top, right, bottom, x, y, scale_x=float, scale_y=float):
         self.left, self.top, self.right, self.bottom = left, top, right, bottom
@@ -44,7 +45,7 @@ class Plot:
 
     @staticmethod
     def along(ends, scale, first, last):
-        """Where on an axis a number lies."""
+        """A function that gives a number's place on an axis, in pixels."""
         low, high = map(scale, ends)
         return lambda number: first + (last - first) * (scale(number) - low) / (high - low)
 
@@ -59,7 +60,7 @@ class Plot:
                          for x, y in self.at(points))
 
     def axes(self, columns, rows, below="", beside=""):
-        """Lines and numbers: {number: as it is said}. below, beside: what the axes mean."""
+        """Yields the axes' lines and numbers, {number: its text}. below, beside: what they mean."""
         for number, said in rows.items():
             y = self.y(number)
             yield line((self.left, y), (self.right, y), opacity=0.15)
@@ -75,16 +76,16 @@ class Plot:
 
 
 def steps_over_ranks(plans, what):
-    """Draws {plan: [(ranks, micro-batches, figures, whether it fits)]}, dashed where it does not
-    fit. A plan whose name ends with + is the one before it with messages beside computation.
-    what: the model and the machine, in words."""
+    """The picture of {plan: [(ranks, micro-batches, figures, whether it fits)]}, as times.scaled()
+    returns it. A plan is dashed where it does not fit. One whose name ends with + has messages
+    beside computation. what: the model and the machine, in words."""
     every = [row for rows in plans.values() for row in rows]
     last, colours = max(n for n, *_ in every), {}
     for name in plans:
         colours.setdefault(name.rstrip("+"), COLOURS[len(colours) % len(COLOURS)])
 
     def panel(top, title, shown, scale, numbers, said):
-        """Draws shown(figures); numbers: on the left, from the lowest to the highest, as said."""
+        """Yields a plot of shown(figures), with said(number) for each of the axis' numbers."""
         plot = Plot(62, top, 572, top + 190, (1, max(2, last)), (numbers[0], numbers[-1]),
                     math.log2, scale)
         yield text(8, top - 14, title, 16, **BOLD)
@@ -93,7 +94,7 @@ def steps_over_ranks(plans, what):
         ends = []
         for name, rows in plans.items():
             colour, width = colours[name.rstrip("+")], 3 if name.endswith("+") else 1.5
-            points = [(n, shown(of)) for n, _, of, _ in rows]
+            points = [(n, shown(figures)) for n, _, figures, _ in rows]
             for a, b, (*_, fits) in zip(points, points[1:], rows[1:]):
                 yield plot.curve([a, b], stroke=colour, stroke_width=width,
                                  stroke_dasharray="none" if fits else "3 4")
@@ -101,27 +102,28 @@ def steps_over_ranks(plans, what):
         for at, (_, name, colour) in enumerate(sorted(ends)):  # in the order in which lines end
             yield text(585, top + 10 + 15 * at, name, 14, fill=colour)
 
-    def step(of):
-        return of["step"]
+    def step(figures):
+        return figures["step"]
 
-    def share(of):
-        return 100 * of.get("messages exposed", 0) / of["step"]
+    def share(figures):
+        return 100 * figures.get("messages exposed", 0) / figures["step"]
 
-    ms, percent = ([shown(of) for _, _, of, _ in every] for shown in (step, share))
+    ms, percent = ([shown(figures) for _, _, figures, _ in every] for shown in (step, share))
+    # Round numbers for a logarithmic axis, from below the least to above the greatest time.
     steps = [step * 10 ** power for power in range(-3, 9) for step in (1, 2, 5)]
-    among = [step for step, after in pairwise(steps) if after > min(ms)]
-    among = among[:next(at for at, step in enumerate(among) if step >= max(ms)) + 1]
-    if len(among) > 7:
-        among = among[:1] + among[3::3]
-    if among[-1] < max(ms) or len(among) < 2:
-        among.append(10 * among[-1])
+    numbers = [step for step, after in pairwise(steps) if after > min(ms)]
+    numbers = numbers[:next(at for at, step in enumerate(numbers) if step >= max(ms)) + 1]
+    if len(numbers) > 7:
+        numbers = numbers[:1] + numbers[3::3]
+    if numbers[-1] < max(ms) or len(numbers) < 2:
+        numbers.append(10 * numbers[-1])
     shares = ticks(0, max(8, *percent))
     if shares[-1] < max(percent):
         shares.append(2 * shares[-1] - shares[-2])
-    unit, size = ("s", 1e3) if among[-1] >= 1e4 else ("ms", 1)
+    unit, size = ("s", 1e3) if numbers[-1] >= 1e4 else ("ms", 1)
     return picture(
         600, "A step over the number of ranks",
         f"{what}\nDashed: it does not fit. +, thick: messages pass beside computation",
-        *panel(112, f"{unit} per step", step, math.log, among, lambda ms: f"{ms / size:g}"),
-        *panel(362, "of it messages are exposed", share, float, shares, lambda of: f"{of:g} %"),
+        *panel(112, f"{unit} per step", step, math.log, numbers, lambda ms: f"{ms / size:g}"),
+        *panel(362, "of it messages are exposed", share, float, shares, lambda at: f"{at:g} %"),
         text(317, 590, "ranks", 13, opacity=0.8, **MIDDLE))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The figures of what was measured, as SVG.
+"""Draws the figures of measured numbers, as SVG.
 
-Each function gets the results `of` its block, as those of tables.py do."""
+Each function gets `of`, the results of its block, as the functions of tables.py do."""
 import math
 
 import tables
@@ -13,14 +13,14 @@ from tables import PEAK, RESIDENT, saved
 
 PHASES = ("forward", "backward", "update")
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
-# A point of a chapter or a dtype: paths around (0, 0), so that colour alone tells nothing apart.
+# Shapes of points, as paths around (0, 0). They differ, because not everyone tells colours apart.
 DISC, SQUARE, DIAMOND = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M-4-4h8v8h-8z", "M0-6L6 0 0 6-6 0z"
 TRIANGLE, CROSS = "M0-6L5.5 4h-11z", "M-5-3L-3-5 0-2 3-5 5-3 2 0 5 3 3 5 0 2-3 5-5 3-2 0z"
 
 
 def layers(of):
-    """What is saved, in percent, over the number of layers."""
-    counts, _, *runs = zip(*tables.curve(of.block("layers")))  # runs: in fp32, in bf16
+    """What 06 saves, in percent, over the number of layers."""
+    counts, _, *runs = zip(*tables.curve(of.block("layers")))  # two rows of runs: fp32 and bf16
     peaks = [[100 * saved(run, PEAK) for run in of_dtype] for of_dtype in runs]
     places = [2.7 * 20 ** (i / 100) for i in range(101)]  # layers, evenly on a logarithmic axis
     ranks, theory = tables.CURVE_RANKS, 100 * (1 - 1 / tables.CURVE_RANKS)
@@ -52,8 +52,7 @@ def layers(of):
 
 
 def step_of(trace):
-    """Rank 0's second step: by phase, bytes in use of each of KINDS when the phase begins, and
-    after it each change as (which of KINDS, bytes more)."""
+    """Rank 0's second step, {phase: (bytes of each of KINDS before it, [(which, bytes more)])}."""
     in_use, courses = None, {}
     for event in trace.program(0, 1, 2):
         args = event["args"]
@@ -68,8 +67,8 @@ def step_of(trace):
 
 
 def levels(step):
-    """(where, bytes in use of each of KINDS): the phases lie from 0 to 1, from 1 to 2 and so on,
-    their takes and returns equally far apart."""
+    """Yields (where, bytes in use of each of KINDS). The phases lie from 0 to 1, from 1 to 2 and so
+    on, with their changes equally far apart."""
     for band, (before, changes) in enumerate(step.values()):
         in_use = [*before]
         yield band, [*in_use]
@@ -79,7 +78,7 @@ def levels(step):
 
 
 def draw_step(plot, step, borrowed=False):
-    """MB in use, a colour for each kind. borrowed: without what is held all through the step."""
+    """Yields a picture of MB in use, by kind; borrowed: without what is held all the time."""
     every, drawn = [*levels(step)], []
     above = [0] * len(every)
     for kind, colour in enumerate(KIND_COLOURS):
@@ -94,7 +93,7 @@ def draw_step(plot, step, borrowed=False):
             last = top
         drawn.append(element("path", d=f"{path}H{plot.right}V{plot.bottom}z", fill=colour,
                              shape_rendering="crispEdges"))
-    yield from reversed(drawn)  # each from the ground, behind the kinds before it
+    yield from reversed(drawn)  # each area reaches down to 0, behind the kinds before it
     for band, phase in enumerate(step):
         yield text(plot.x(band + 0.5), plot.bottom + 15, phase, 11, opacity=0.8, **MIDDLE)
         if band:
@@ -103,7 +102,7 @@ def draw_step(plot, step, borrowed=False):
 
 
 def mountain(of):
-    """What is in use through one step of each chapter. MB are decimal."""
+    """The MB in use throughout one step of each chapter."""
     def counted(chapter):
         def measure(programs):
             trace, run = programs.traced(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2)
@@ -147,9 +146,10 @@ def mountain(of):
 
 
 def link(of):
-    """The time of a step over the speed of a link. Formulas, in ms: with no limit t, of the bits
-    that a rank sends b, of Gbit/s g: t + b / 1e6 g where all waiting is for the link, b / 1e6 g
-    for the link alone. Two ranks: with a core each, a rank's sleep on the link helps no other."""
+    """The ms of a step over the speed of a link. If a step takes t ms without a limit, and a rank
+    sends b bits at g Gbit/s, the link alone takes b / 1e6 g, and a step that waits for all of it
+    t + b / 1e6 g. There are two ranks with a core each, because on a shared core one rank would
+    compute while another waits for the link."""
     def on_links(chapter):
         def measure(programs):
             free, *limited = (programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
@@ -167,12 +167,12 @@ def link(of):
                         "link of each rank (Gbit/s)", "a step (ms)")]
     link_alone = {}
     for at, (chapter, (shape, which)) in enumerate(chapters.items()):
-        found, colour = on_links(chapter), CHAPTER_COLOURS[which]
-        messages = [found["bits"] / (1e6 * speed) for speed in LINKS]
-        link_alone[found["sent"]] = messages
-        parts += [plot.curve([(speed, found["ms"] + ms) for speed, ms in zip(LINKS, messages)],
+        measured, colour = on_links(chapter), CHAPTER_COLOURS[which]
+        messages = [measured["bits"] / (1e6 * speed) for speed in LINKS]
+        link_alone[measured["sent"]] = messages
+        parts += [plot.curve([(speed, measured["ms"] + ms) for speed, ms in zip(LINKS, messages)],
                              stroke=colour),
-                  plot.marks(zip(LINKS, found["on links"]), shape, fill=colour),
+                  plot.marks(zip(LINKS, measured["on links"]), shape, fill=colour),
                   element("path", d=shape, transform=f"translate(85 {330 + 19 * at})",
                           fill=colour),
                   text(107, 335 + 19 * at, chapter, 13)]
@@ -193,7 +193,7 @@ def link(of):
 
 
 def offload(of):
-    """A step of 07, up to its last copy: that runs beside the next step's forward."""
+    """A step of 07 up to its last copy, which runs beside the next step's forward."""
     def measure(programs):
         """(stream, begin and end in ms, letter and layer, whether another step's)."""
         trace, _ = programs.traced("07_offload", 2, "--task", "mlp", "--layers", 4, "--width", 2048,

@@ -13,8 +13,7 @@ REASONS = "What may move a bit, and what must not: notes/floating_point.md, Wher
 
 @dataclass
 class Table:
-    """A table of words and numbers. A cell of the head may have several lines. weak: the numbers of
-    the columns that are grey."""
+    """Words and numbers. A head may have several lines. weak: the numbers of grey columns."""
     head: list
     rows: list
     caption: str = ""
@@ -25,8 +24,7 @@ class Table:
         self.rows = [[str(cell) for cell in row] for row in self.rows]
 
     def words(self):
-        """The numbers of the columns that stand left: the first, and each with a cell that is no
-        number."""
+        """The columns that stand left: the first, and each with a cell that is no number."""
         return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
                 any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
@@ -113,8 +111,8 @@ def runs_table(study):
 def what(c):
     """Sentences about where a run leaves its reference, exactly."""
     run, other = c.run.label, c.reference.label
-    every = "all " if c.whole else ""
-    lines = [f"{run} has the bits of {other} in {every}{len(c.steps)} losses."]
+    count = f"all {len(c.steps)}" if c.whole else len(c.steps)
+    lines = [f"{run} has the bits of {other} in {count} losses."]
     if c.parted:
         step, *both = c.parted[0]
         there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
@@ -142,9 +140,8 @@ def loss_picture(dtype, runs):
         by_curve.setdefault(curve, []).append(run)
     names, said, lines = [], [], []
     for alike in by_curve.values():
-        name = ", ".join(short(run, runs) for run in alike)
-        if len(alike) == len(runs) > 1:
-            name = f"all {len(runs)} runs"
+        each = ", ".join(short(run, runs) for run in alike)
+        name = f"all {len(runs)} runs" if len(alike) == len(runs) > 1 else each
         first, last = (number(alike[0].losses[at], ".4f") for at in (0, -1))
         names.append(name)
         said.append(f"{name}: from {first} to {last}")
@@ -177,9 +174,8 @@ def equality(study):
     if alike:
         parts.insert(0, " and ".join(alike) + " have the same losses and the same parameters, to "
                      "the bit")
-    title, unit = "; ".join(parts), ""
-    if {run.options.get("task") for run in study.runs} == {"text"}:
-        unit = ", in nats per byte"
+    title, tasks = "; ".join(parts), {run.options.get("task") for run in study.runs}
+    unit = ", in nats per byte" if tasks == {"text"} else ""
     points = [what(c) for c in study.compared if not c.alike]
     if any(not c.same for c in study.compared):
         points.append([REASONS])

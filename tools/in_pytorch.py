@@ -2,19 +2,17 @@
 # SPDX-License-Identifier: MIT
 """Trains a chapter's model in PyTorch too, from the same file of weights, and compares the losses.
 
-Options that this script does not know go to the chapter. The script reads the options from the
-chapter's log, and numpy_model.py makes the same samples. Without --init PyTorch's initial weights
-are used. All is in fp32, and the two add in different orders. A sum of n terms is off by about
-sqrt(n) roundings of 2^-24, and weights after s steps by sqrt(s) such sums. So sqrt(n s) 2^-24
-bounds a loss's relative difference, unless something magnifies roundings. The last column shows
-whether something does: how far PyTorch's loss is from its own in float64. Exit code 1: a loss is
-beyond the bound.
+Options that this script does not know go to the chapter, from whose log it reads all options.
+numpy_model.py makes the same samples. Without --init PyTorch's initial weights are used. All is in
+fp32, and the two add in different orders: a sum of n terms is off by about sqrt(n) roundings of
+2^-24, and weights after s steps by sqrt(s) such sums. So sqrt(n s) 2^-24 bounds a loss's relative
+difference, unless something magnifies roundings. The last column, PyTorch's loss beside its own in
+float64, shows whether something does. Exit code 1: a loss is beyond the bound.
 
-With `llama` for a chapter it lays the llama beside transformers' LlamaForCausalLM: files, losses,
-gradients. transformers opens a chapter's checkpoint, saves it, and the chapter reads that by
+With `llama` for a chapter it compares the llama with transformers' LlamaForCausalLM: files, losses,
+gradients. transformers opens a chapter's checkpoint and saves it, and the chapter reads that by
 --init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
-difference is beyond its limit; 77: PyTorch or transformers is missing.
-"""
+difference is beyond its limit; 77: PyTorch or transformers is missing."""
 import argparse
 import logging
 import math
@@ -90,8 +88,9 @@ def train(case, weights, steps, dtype):
         adam.zero_grad()
         loss.backward()
         norm = torch.cat([param.grad.flatten() for param in params]).norm()
-        for param in params if 0 < case.clip < norm else []:
-            param.grad *= case.clip / norm
+        if 0 < case.clip < norm:
+            for param in params:
+                param.grad *= case.clip / norm
         adam.step()
         yield loss.item()
 
@@ -117,7 +116,8 @@ def compare_losses(run, folder, asked, others):
     for step, (loss, other, true) in enumerate(zip(ours.losses, theirs, exact), 1):
         difference, bound = abs(loss / other - 1), math.sqrt(terms * step) * 2**-24
         largest = max(largest, (difference, step))
-        beyond = beyond or step * (difference > bound)
+        if difference > bound and not beyond:
+            beyond = step
         if step == 1 or step % -(-asked.steps // 10) == 0:
             print(f"{step:>5}{loss:>21.7f}{other:>12.7f}{difference:>12.1e}{bound:>10.1e}"
                   f"{abs(other / true - 1):>12.1e}")
@@ -127,7 +127,7 @@ def compare_losses(run, folder, asked, others):
 
 
 def save_new(case, folder):
-    """A model of transformers' own, whose gains are not 1; returns where its weights are."""
+    """Saves a model of transformers, whose gains are not 1. Returns the path of its weights."""
     torch.manual_seed(3)
     model = network_of(case)
     for name, param in model.named_parameters():
@@ -137,7 +137,7 @@ def save_new(case, folder):
 
 
 def compare_llamas(run, folder):
-    """Yields what is compared, how far it is apart, and how far it may be."""
+    """Yields (what is compared, its difference, the limit of that)."""
     case = replace(LLAMAS[0], ranks=2)
     of_06 = "06_zero3", 2, *case.options()
     digests = run(*of_06, "--steps", 300, "--save", folder).summary["layer_digests"]

@@ -1,9 +1,9 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""What a chapter changes: who holds what before and after, and the lines of its trainer.
+"""Shows what a chapter changes: who holds what before and after, and the lines of its trainer.
 
-`./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
-it. It reads text alone: nothing has to be built."""
+`./tutorial lesson` calls this with the chapter before and the chapter, or with 01 alone. It only
+reads text, so nothing has to be built."""
 import re
 import sys
 
@@ -21,6 +21,7 @@ optimizer state pieces."""
 
 
 def cells(column, rank):
+    """The elements of a kind of state, with a block for each that this rank holds."""
     block = "▄" if column.size == 2 else "█"
     row = " ".join("".join(block if column.share == 1 or i * RANKS // size == rank else "·"
                            for i in range(size)) for size in LAYERS)
@@ -29,24 +30,27 @@ def cells(column, rank):
 
 def total(columns):
     held = [int(column.share * sum(LAYERS)) * column.bytes for column in columns]
-    return " + ".join(map(str, held)) + f" = {sum(held)}" * (len(held) > 1)
+    text = " + ".join(map(str, held))
+    return f"{text} = {sum(held)}" if len(held) > 1 else text
 
 
 def claims(card):
-    """What else changes from card to card."""
+    """{name: what the card says} of all that the picture does not show."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
-    pieces = borrowed["pieces"]
-    copies = ("{to_host} to the host, {to_device} to the device, elements per parameter of the "
-              "shard".format(**copied) if set(copied.values()) != {"0"} else "nothing")
-    return {"sent": ", ".join(map(" ".join, card.says["sent"].items())),
-            "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
-                        f"parameters, {borrowed['gradients']} of gradients" +
-                        f", {pieces} of optimizer state" * (pieces > 0),
+    layers = f"{'prefetch + ' if borrowed['and_prefetched'] else ''}{borrowed['parameters']}"
+    borrows = f"{layers} of parameters, {borrowed['gradients']} of gradients"
+    if borrowed["pieces"]:
+        borrows += f", {borrowed['pieces']} of optimizer state"
+    copies = "nothing"
+    if set(copied.values()) != {"0"}:
+        copies = ("{to_host} to the host, {to_device} to the device, elements per parameter of the "
+                  "shard".format(**copied))
+    return {"sent": ", ".join(map(" ".join, card.says["sent"].items())), "borrowed": borrows,
             "copied": copies}
 
 
 def rows(card, before):
-    """A chapter's picture in lines; what is not so in `before` is marked."""
+    """Yields a chapter's picture, in which all is marked that the chapter `before` lacks."""
     def marked(text, is_new, width=0):
         return trainers.painted(f"{text:<{width}}", "!" if is_new else " ")
 
@@ -57,10 +61,10 @@ def rows(card, before):
         joins = rank >= before.ranks
         name = f"  rank {rank}" if card.ranks > 1 else "  process"
         row = "".join(marked(cells(column, rank), is_new or joins, CELL) for column, is_new in both)
-        yield f"{name:<{LEFT}}{row}{'<- new' * joins}"
+        yield f"{name:<{LEFT}}{row}{'<- new' if joins else ''}"
     if any(is_new for _, is_new in both):
-        yield f"{'  changed':<{LEFT}}" + "".join(f"{CHANGED * is_new:<{CELL}}"
-                                                for _, is_new in both)
+        marks = (CHANGED if is_new else "" for _, is_new in both)
+        yield f"{'  changed':<{LEFT}}" + "".join(f"{mark:<{CELL}}" for mark in marks)
     here, host, disk = card.places
     yield f"{'  bytes':<{LEFT}}{total(here) if here else 0} per rank" + "".join(
         f", and {total(there)} on its {name}" for name, there in (("host", host), ("disk", disk))
@@ -78,7 +82,7 @@ def first(chapter):
 
 
 def others(old, new):
-    """New files whole, changed ones by the command that shows how."""
+    """Prints new files whole, and for each changed file the command that shows its changes."""
     for file in sorted((ROOT / new).glob("*.[ch]pp")):
         other, text = ROOT / old / file.name, file.read_text("utf-8")
         if not other.exists():
@@ -110,4 +114,5 @@ def lesson(old, new):
 
 
 if __name__ == "__main__":
-    finish(lambda: (lesson if sys.argv[2:] else first)(*sys.argv[1:]), "tutorial: lesson: ")
+    finish(lambda: lesson(*sys.argv[1:]) if sys.argv[2:] else first(*sys.argv[1:]),
+           "tutorial: lesson: ")

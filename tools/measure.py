@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Runs the programs, writes the numbers it measured to notes/measured, and renders the pages.
 
-render.py says what is in notes/measured. Nothing is built but the copy that the table overlap
-needs, and nothing is written when a run fails or when a count of bytes or elements differs from its
-formula. The logs of the runs are kept in build/measure."""
+render.py says what is in notes/measured. Only the copy that the table overlap needs is built.
+Nothing is written when a run fails, or when a count of bytes or elements differs from its formula.
+The logs of the runs are kept in build/measure."""
 import argparse
 import json
 import re
@@ -31,13 +31,13 @@ class Measured(Programs):
         self.used = []  # runs that the block at hand has asked for
 
     def of_build(self, build):
-        """Those of another build, whose runs count among the same."""
+        """The programs of another build; their runs are `used` by the same block."""
         other = Measured(build, shlex.join(self.mpiexec), self.torch)
         other.used = self.used
         return other
 
     def run(self, chapter, ranks, *arguments, dtype=None):
-        """Every count must equal its formula: what differs is not written."""
+        """The executed run; a Failure where a count differs from its formula."""
         log = f"{len(self.done):02}_{chapter}.jsonl"
         run = self.prepare(log, chapter, ranks, *arguments, dtype=dtype)
         if run.shown not in self.done:
@@ -49,7 +49,7 @@ class Measured(Programs):
         return self.used[-1]
 
     def traced(self, chapter, ranks, *arguments):
-        """The trace of a run, and the run."""
+        """(the trace of a run, the run)."""
         path = self.logs / f"{chapter}.trace.json"
         run = self.run(chapter, ranks, *arguments, "--trace", path)
         return Trace(path), run
@@ -70,7 +70,7 @@ class Measuring(render.Block):
 
 
 def when(runs):
-    """With how many ranks, on which day, at which commit; whether the code has changed since."""
+    """The ranks, the day and the commit of a measurement, and whether its code was changed."""
     where = ""
     if ranks := sorted({run.ranks for run in runs if run.ranks > 1}):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
@@ -84,7 +84,7 @@ def when(runs):
 
 
 def measured(name, programs, blocks):
-    """What a block found, where and when; None where it measures nothing."""
+    """A block's numbers, with the machine and the time; None where it measures nothing."""
     maker, *arguments = name.split()
     programs.used.clear()
     block = Measuring(name, programs, blocks)
@@ -97,7 +97,7 @@ def measured(name, programs, blocks):
 
 
 def write(blocks):
-    """One file for each machine, a line for each number or record."""
+    """Writes a file for each machine, with a line for each number or record."""
     machines, written = {}, []
     for name, block in sorted(blocks.items()):
         machines.setdefault(block["machine"], {})[name] = block

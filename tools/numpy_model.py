@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The data, the first weights and the gradients of the programs once more, in NumPy, written from
-notes/generator.md alone: what tests/programs/digests_test.py holds the programs to.
+"""Makes the programs' data, first weights and gradients in NumPy, written from notes/generator.md
+alone. tests/programs/digests_test.py compares the programs with it.
 
-What the note calls fp32 is float32 here, so weights and data are the programs' own bits. Losses and
-gradients are in float64, so the programs' rounding is all that is left between the two; `stored`
-rounds what a program stores in 16 bits, as the program does."""
+What the note calls fp32 is float32 here, so weights and data have the programs' bits. Losses and
+gradients are in float64, so only the programs' rounding is left between the two. `stored` rounds
+what a program stores in 16 bits, as the program does."""
 import math
 from dataclasses import dataclass
 
@@ -16,13 +16,13 @@ CORPUS = ROOT / "notes/corpus.txt"
 
 @dataclass
 class Case:
-    """One run. What a case does not name is the programs' default, and then is not passed."""
+    """The options of one run. One that has the programs' default is not passed to them."""
     task: str
     width: int = 256
     layers: int = 8
     batch: int = 32
     accumulate: int = 1
-    lr: float = 0.002  # from here to clip for tools/in_pytorch.py, which has an Adam
+    lr: float = 0.002  # lr to clip are for tools/in_pytorch.py, which has an Adam
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -30,7 +30,7 @@ class Case:
     clip: float = 0.0
     seed: int = 1
     ranks: int = 1
-    heads: int = 8  # from here on a llama's, which names its layers and its batch too
+    heads: int = 8  # heads and all below are for a llama, which names layers and batch too
     kv_heads: int = 0
     hidden: int = 0
     sequence: int = 128
@@ -52,7 +52,7 @@ class Case:
         return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
 
     def tensors(self):
-        """Of each layer, its tensors' shapes by name, in their order."""
+        """{name: shape} of the tensors of each layer, in their order."""
         if self.task == "llama":
             w, f, kv = self.width, self.hidden, self.width // self.heads * self.kv_heads
             block = {"input_layernorm": (w,), "post_attention_layernorm": (w,),
@@ -87,8 +87,8 @@ def to_fp16(x):
 STORED = {"fp32": lambda x: x, "bf16": to_bf16, "fp16": to_fp16}  # what becomes of an fp32 number
 
 
-# uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
-# for a single number. Constants are np.uint64 too: numpy may answer uint64 and int with float64.
+# uint64 arithmetic in numpy is modulo 2^64; errstate turns off its warning about that for a single
+# number. Constants are np.uint64 too, because numpy may turn uint64 and int into float64.
 GAMMA = np.uint64(0x9e3779b97f4a7c15)
 WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # streams
 
@@ -122,7 +122,7 @@ def scale(inputs):
 
 
 def initial_parameters(case):
-    """One vector of all; the place in it is the note's global element number."""
+    """All parameters in one vector, at the places of the note's global element numbers."""
     parameters = np.zeros(sum(case.sizes()), np.float32)
     numbers = matrices(case, np.arange(parameters.size, dtype=np.uint64))
     for layer, tensors in enumerate(matrices(case, parameters)):
@@ -177,7 +177,7 @@ def token_samples(case, samples):
 
 
 def windows(case, samples, text, length):
-    """Of each sample the part of the text that it reads, and the next after it."""
+    """For each sample, the part of the text that it reads, and the element after it."""
     positions = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - length)
     return text[positions.astype(np.int64)[:, None] + np.arange(length + 1)]
 
@@ -206,9 +206,9 @@ def cross_entropy(y, target, scale=1):
 
 
 def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
-    """Of a batch: x is (sample, element). All micro-batches of a step have as many samples, so they
-    can be one batch. stored: what becomes of a number that is kept; scale: the loss's, in the
-    gradient. (Neither is for a llama.)"""
+    """(loss, gradient) of a batch; x is (sample, element). All micro-batches of a step have as many
+    samples, so they can be one batch. stored(number): the number as it is kept; scale: the loss's,
+    in the gradient. (Neither is for a llama.)"""
     if case.task == "llama":
         return llama_loss_and_gradient(case, parameters, x, target)
     layers = matrices(case, parameters)
@@ -236,8 +236,8 @@ def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
     return loss, gradient
 
 
-# The parts of a llama. Each gives y, and a function that makes of y's gradient those of what y is
-# made of; that of a weight it stores. x is (sample, position, element).
+# The parts of a llama. Each returns y, and a function that takes y's gradient, stores the weights'
+# gradients and returns the inputs'. x is (sample, position, element).
 def linear(x, weight, gradient):
     def backward(dy):
         gradient[:] = np.einsum("nto,nti->oi", dy, x)
@@ -255,7 +255,7 @@ def rms_norm(x, gain, gradient):
 
 
 def turned(x, sign=1):
-    """x: (sample, position, ..., element). Elements i and i + half are one complex number."""
+    """x, (sample, position, ..., element), turned: elements i, i + half are a complex number."""
     half = x.shape[-1] // 2
     angles = np.arange(x.shape[1])[:, None] * 10000.0**(-np.arange(half) / half)
     z = (x[..., :half] + 1j * x[..., half:]) * np.exp(sign * 1j * angles[:, None, None])
@@ -263,7 +263,7 @@ def turned(x, sign=1):
 
 
 def attention(case, *projected):
-    """Sample n, group g, its head h; position t looks at s; element d."""
+    """Sample n, head of keys g, its head of queries h; position t looks at s; element d."""
     q, k, v = (x.reshape(*x.shape[:2], case.kv_heads, -1, case.width // case.heads)
                for x in projected)
     q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]
@@ -284,7 +284,7 @@ def attention(case, *projected):
 
 
 def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
-    """Of each tensor it is given the pair of it and its gradient."""
+    """A llama's block. Each tensor after x is a pair: the tensor, its gradient."""
     normed, of_norm = rms_norm(x, *gain)
     projected, of_projected = zip(*(linear(normed, *it) for it in (q, k, v)))
     attention_out, of_attention = attention(case, *projected)

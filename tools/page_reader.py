@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a page offers to be done: changes, as diffs without line numbers, and commands.
+"""Reads what a page offers to do: changes, as diffs without line numbers, and commands.
 
     ```diff
     --- common/train/adam.hpp
@@ -17,15 +17,13 @@
     Caught by `adam`: "the test case".
     </details>
 
-Lines with a minus and those with neither sign, up to the next @@, must stand in the first file
-exactly once, one after the other; with a plus instead they make the second (none: the same). Where
-the first is a pattern, as 0[23]_*/trainer.hpp, each file that it matches is changed so. A page's
-diffs are in order: each finds what those before it have left. A block `sh` is a command.
-`commands` are those that it only shows.
-Where a sentence, by itself or folded, says by which of Meson's tests and which case it is caught,
-it is a sabotage.
-`Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
-"""
+Lines with a minus or no sign, up to the next @@, must stand in the first file exactly once, one
+after the other. Lines with a plus or with no sign replace them, in the second file (without one, in
+the same). If the first name is a pattern, as 0[23]_*/trainer.hpp, each file that it matches is
+changed so. A page's diffs are in order: each finds what those before it have left. A block `sh` is
+a command to run; `commands` are those that a page only shows. A diff is a sabotage if a sentence,
+by itself or folded, says which of Meson's tests and which case catch it. `Caught by ThreadSanitizer
+in` means that the case alone, built with it, reports a race."""
 import re
 from dataclasses import dataclass
 
@@ -67,7 +65,7 @@ class Diff:
 
 
 def changes(page, name=""):
-    """Of a page's text: its Diffs, and its commands as text, in their order."""
+    """Yields a page's Diffs, and its commands as text, in their order."""
     for block in BLOCK.finditer(page):
         paragraph = page[:block.start()].rstrip().rpartition("\n\n")[2]
         bold = re.match(r"\*\*([^*]+?)\.?\*\*", paragraph)
@@ -90,7 +88,7 @@ def changes(page, name=""):
 
 
 def edited(diffs):
-    """What diffs make, one after the other, of the repository's files: texts by name."""
+    """{name: text} of the repository's files, changed by the diffs one after the other."""
     texts = {}
     for diff in diffs:
         old = texts.get(diff.new) or (ROOT / diff.old).read_text("utf-8")
@@ -99,7 +97,7 @@ def edited(diffs):
 
 
 def commands(page):
-    """Those that a page's text shows, in a block or in a sentence, in their order, each once."""
+    """The commands that a page shows, in a block or in a sentence, in their order, each once."""
     return list(dict.fromkeys(
         " ".join((block or inline).replace("\\\n", "").split("  #")[0].split())
         for block, inline in SHOWN.findall(page)))

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""Pictures within an HTML page, as SVG: as wide as the page, with text that keeps its size. And the
-colours of all pictures."""
+"""Draws pictures for an HTML page, as SVG: as wide as the page, with text that keeps its size. Has
+the colours of all pictures."""
 import itertools
 import math
 from html import escape
 
 # All have a middle luminance, so that they can be read on white and on nearly black. Any two are at
-# least 0.12 apart in Oklab, with every kind of colour vision. Marks or dashes, too, tell curves
-# apart.
+# least 0.12 apart in Oklab, with every kind of colour vision. Curves differ in marks or dashes too.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 # In the order of their lanes. 07 has one stream of copies, 08 one for each direction.
@@ -19,7 +18,7 @@ WEAK = "66"  # appended to a colour: its opacity, 40 %
 
 
 def text(share, y, words, anchor="start", kind=""):
-    """share: where on the picture's width, 0 to 1. y: pixels. kind: a class of the page's CSS."""
+    """A text at `share` of the picture's width, 0 to 1, and y pixels. kind: a class of the CSS."""
     return (f'<text x="{100 * share:.2f}%" y="{y}" text-anchor="{anchor}" class="{kind}">'
             f"{escape(words)}</text>")
 
@@ -41,7 +40,7 @@ def legend(colours):
 
 
 def figure(caption, colours, drawn, layout=""):
-    """drawn: pairs (heading, picture). colours: {name: colour} of the legend, or empty."""
+    """A figure of pairs (heading, picture). colours: {name: colour} of the legend, or empty."""
     parts = (f"<div>\n<h3>{heading}</h3>\n{picture}</div>\n" for heading, picture in drawn)
     return (f"<figure>\n<figcaption>{caption}\n{legend(colours) if colours else ''}</figcaption>\n"
             f'<div class="{layout}">\n{"".join(parts)}</div>\n</figure>')
@@ -56,30 +55,33 @@ def ticks(low, high):
 
 
 def axis(low, high, y, unit):
-    """The numbers below a picture; on the right, their unit."""
+    """The numbers below a picture, with their unit on the right."""
     at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
     return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
             for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
 
 
 def bars(label, rows, most, size=1, unit=""):
-    """Bars below each other. rows: (name, words on the right, [(length, colour)]). most: the length
-    of a full row. unit: of the axis, if there is one; it is `size` times the unit of a length."""
+    """Bars, one for each row: (name, words on the right, [(length, colour)]). most: the length of a
+    full row. unit: that of the axis, `size` times that of a length; without it there is no axis."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]
         left = 0
         for length, colour in lengths:
-            parts += [rect(left, left + length / most, y + 19, 13, colour)] * (length > 0)
+            if length > 0:
+                parts.append(rect(left, left + length / most, y + 19, 13, colour))
             left += length / most
-    parts += axis(0, most / size, 40 * len(rows) + 10, unit) if unit else []
-    told = "; ".join(f"{name.strip()}: {said}" for name, said, _ in rows)
-    return svg(40 * len(rows) + 16 * bool(unit), f"{label}. {told}", parts)
+    height = 40 * len(rows)
+    if unit:
+        parts += axis(0, most / size, height + 10, unit)
+        height += 16
+    words = "; ".join(f"{name.strip()}: {said}" for name, said, _ in rows)
+    return svg(height, f"{label}. {words}", parts)
 
 
 def curves(label, lines):
-    """Each line is [(step, height)], where a height that is no number is None. Each has its own
-    colour and dashes."""
+    """Curves in colours and dashes of their own; a line is [(step, height or None)]."""
     steps = [step for line in lines for step, _ in line]
     heights = [height for line in lines for _, height in line if height is not None] or [0]
     first, last, low, high = min(steps), max(steps), min(heights), max(heights)
@@ -88,7 +90,7 @@ def curves(label, lines):
         y = 8 + 150 * (high - tick) / ((high - low) or 1)
         parts += [rect(0, 1, f"{y:.1f}", 1, "#8884"),
                   text(1, f"{y - 3:.1f}", f"{tick:g}", "end", "tick")]
-    # Stretched as wide as the page is, with lines that keep their width.
+    # This part is stretched to the page's width, but its lines keep theirs.
     parts.append('<svg y="8" width="100%" height="150" viewBox="0 0 1000 1000" overflow="visible" '
                  'preserveAspectRatio="none">')
     for i, line in enumerate(lines):
@@ -105,9 +107,8 @@ def curves(label, lines):
 
 
 def timeline(label, begin, end, slices, waits):
-    """A lane for each stream that has slices: (begin, end, stream, letters, whether pale). Below
-    them, in red, the waits (begin, end): messages or copies are on their way, and nothing is
-    computed. Times are in microseconds."""
+    """A lane for each stream that has slices, (begin, end, stream, letters, whether pale). Below
+    them, in red, are the waits (begin, end), beside which nothing is computed. In microseconds."""
     def within(start, stop):
         return [min(1, max(0, (at - begin) / (end - begin))) for at in (start, stop)]
 
@@ -116,11 +117,13 @@ def timeline(label, begin, end, slices, waits):
         left, right = within(start, stop)
         y = 30 * lanes.index(name)
         if right > left:
-            parts.append(rect(left, right, y, 26, STREAMS[name] + WEAK * pale))
-        kinds = {330: "", 900: " wide"}  # by the pixels of the least width at which it is shown
-        if kind := [kinds[w] for w in kinds if (right - left) * w > 8 * len(letters)]:
+            parts.append(rect(left, right, y, 26, STREAMS[name] + (WEAK if pale else "")))
+        # Letters stand where they fit: on a page 330 pixels wide, or on a wide one alone.
+        kinds = [kind for width, kind in ((330, ""), (900, " wide"))
+                 if (right - left) * width > 8 * len(letters)]
+        if kinds:
             parts.append(text((left + right) / 2, y + 17, letters, "middle",
-                              "on" * (not pale) + kind[0]))
+                              ("" if pale else "on") + kinds[0]))
     below = 30 * len(lanes)
     parts += [rect(*within(*piece), below, 6, CHAPTER_COLOURS[5]) for piece in waits]
     return svg(below + 26, label, [*parts, *axis(0, (end - begin) / 1e3, below + 22, "ms")])

@@ -4,9 +4,9 @@
 notes/measured. It runs no program, and writes the same bytes each time. The other figures, which
 show ideas, are edited by hand.
 
-notes/measured has one file for each machine: its name, and by block when it was measured and the
-numbers that were `found`. tools/measure.py measures them. A block stands in a page between the
-comments `measured: NAME` and `end`."""
+A file of notes/measured is a machine's: its name, and by block when it was measured and the numbers
+that were `found`, which tools/measure.py writes. A block stands in a page between the comments
+`measured: NAME` and `end`."""
 import json
 import re
 import textwrap
@@ -37,8 +37,7 @@ class Block(Programs):
         return Block(name, self.blocks)
 
     def get(self, what, measure):
-        """The number, or the numbers, of that name. measure: how tools/measure.py finds them, from
-        the built programs."""
+        """The measured numbers of that name. tools/measure.py gets them by measure(programs)."""
         try:
             return self.blocks[self.name]["found"][what]
         except KeyError:
@@ -46,14 +45,14 @@ class Block(Programs):
                           f"--only {self.name.removeprefix('figure ')!r}") from None
 
     def text(self, measure):
-        """What was printed."""
+        """The text that measure(programs) printed."""
         return "\n".join(self.get("printed", lambda of: measure(of).rstrip("\n").split("\n")))
 
     def command(self, chapter, ranks, *arguments, dtype=None):
         return self.prepare("log", chapter, ranks, *arguments, dtype=dtype)
 
     def run(self, keep, chapter, ranks, *arguments, dtype=None):
-        """What `keep` takes of a run, with the command as a reader types it."""
+        """keep(run) as a namespace, with the command as a reader types it."""
         shown = self.command(chapter, ranks, *arguments, dtype=dtype).shown
         found = self.get(shown, lambda of: keep(of.run(chapter, ranks, *arguments, dtype=dtype)))
         return SimpleNamespace(**found, chapter=chapter, number=chapter[:2], shown=shown)
@@ -67,7 +66,7 @@ def load():
 
 
 def content(name, blocks):
-    """A block's Markdown; below what the clock had a part in: where and when it was measured."""
+    """A block's Markdown; below a table with times, where and when it was measured."""
     maker, *arguments = name.split()
     if maker not in TABLES:
         raise Failure(f"there is no table {maker!r}; there are {', '.join(TABLES)}")
@@ -83,7 +82,7 @@ def content(name, blocks):
 
 
 def blocks_of(page):
-    """The names of its blocks."""
+    """The names of a page's measured blocks."""
     text = page.read_text("utf-8")
     if text.count("<!-- measured: ") != len(BLOCK.findall(text)):
         raise Failure(f"{page.relative_to(ROOT)}: a `measured` comment has no `end` of its own")
@@ -101,7 +100,7 @@ def rendered(blocks):
 
 
 def differing(blocks):
-    """Those of them that differ from what is there."""
+    """Those of rendered() that differ from the files."""
     return {path: text for path, text in rendered(blocks).items()
             if not path.exists() or path.read_text("utf-8") != text}
 

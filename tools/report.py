@@ -55,8 +55,7 @@ def print_text(parts):
         if section.points:
             print()
         for first, *rest in section.points:
-            print(*folded(first), *(line for more in rest for line in folded(more, "  ")),
-                  sep="\n")
+            print(*folded(first), *(line for more in rest for line in folded(more, "  ")), sep="\n")
 
 
 PAGE = """\

@@ -113,8 +113,7 @@ class Run:
                 total = {what: sum(held.get(what, 0) for held in kinds.values())
                          for what in NOTHING}
                 self.places[place] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
-        self.memory, self.on_host, self.on_disk = (
-            self.places.get(place, {}) for place in PLACES)
+        self.memory, self.on_host, self.on_disk = (self.places.get(place, {}) for place in PLACES)
         # By direction, over the bus and from and to the disk: bytes and ms.
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
@@ -183,8 +182,7 @@ def first_line(*command):
 
 
 def text_in(path):
-    """The text of a file from elsewhere, in any Unicode encoding. Bytes that are no text are
-    replaced."""
+    """A file's text, in any Unicode encoding; bytes that are no text are replaced."""
     data = Path(path).read_bytes()
     return data.decode(json.detect_encoding(data), "replace")
 
@@ -233,12 +231,6 @@ def on(place):
     return "" if place == "device" else f" on the {place}"
 
 
-def kinds_of(runs):
-    """Those of KINDS that take bytes in one of the runs. Workspace, for one, is on GPUs alone."""
-    return [kind for kind in KINDS
-            if any(held[kind]["reserved"] for run in runs for held in run.places.values())]
-
-
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
     return [f"{run}, {kind}{on(place)}: {what} {held[kind][what]} bytes, "
@@ -275,8 +267,7 @@ def sent(run):
 
 
 def elements_sent(run):
-    """Elements that one rank sends in a step, per parameter: (the exact number, the same in words,
-    as a multiple of (N - 1)/N)."""
+    """Elements a rank sends per step and parameter: the number; in words, times (N - 1)/N."""
     exact, n = sent(run) / run.info["padded_parameters"], run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
@@ -286,8 +277,7 @@ def elements_sent(run):
 
 
 def folded(text, indent="", hanging="", most=None):
-    """The text in lines of a terminal, in which long paths stay whole. most: so many lines at most,
-    with three dots where more is cut off."""
+    """Lines for a terminal, in which long paths stay whole; at most `most`, then three dots."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
                          break_on_hyphens=False, break_long_words=most is not None,
                          max_lines=most, placeholder=" ...")
@@ -304,9 +294,8 @@ def small(value):
 
 def unit_of(exact, *counts):
     """The unit in which the largest of these bytes has digits to show."""
-    if exact:
-        return "bytes"
-    return "kB" if 0 < max(counts) < 1e6 else "MB"
+    decimal = "kB" if 0 < max(counts) < 1e6 else "MB"
+    return "bytes" if exact else decimal
 
 
 def sized(count, unit):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Sabotages: the edits that pages offer to break a chapter. Each is tried in a copy of the tree,
-where the test that its page names must fail, and must name the test case.
+"""Tries sabotages, the edits that pages offer to break a chapter, in a copy of the repository. The
+test that the page names must fail there, in the case that it names.
 
-`./tutorial break` calls this with a chapter, to list them; with a number, to know whether there is
-that one; and with an MPI, to try it. Exit code 0 means that it is caught, 1 that it is not."""
+`./tutorial break` calls this with a chapter, to list its sabotages; with a number too, to check
+that there is that one; and with an MPI too, to try it. Exit code 0: it is caught, 1: it is not."""
 import shlex
 import sys
 
@@ -18,7 +18,7 @@ PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
 
 def sabotages(page):
-    """A page's, as Diffs in their order."""
+    """The sabotages of a page, as Diffs in their order."""
     found = list(page_reader.changes(page.read_text("utf-8"), page.relative_to(ROOT)))
     if len(found) < 2 or not all(diff.test for diff in found):
         raise Failure(f"{page}: a diff without its \"Caught by\", or fewer than 2 sabotages", 3)
@@ -26,7 +26,7 @@ def sabotages(page):
 
 
 def of_chapter(chapter):
-    """Its page's, and those of streams.md that its tests catch."""
+    """The sabotages of a chapter's page, and those of streams.md that its tests catch."""
     return sabotages(ROOT / chapter / "README.md") + [
         diff for diff in sabotages(STREAMS) if diff.test.startswith(chapter)]
 
@@ -36,8 +36,8 @@ def tree_for(work, build, *options):
 
 
 def tried(diffs, tree):
-    """Makes these edits, and runs the test by which the last is caught. Returns Meson's note of
-    it. Throws Failure unless that test fails in the case that is named."""
+    """Makes these edits, and runs the test that catches the last. Returns Meson's note of that
+    test; raises a Failure unless it fails in the case that is named."""
     *_, diff = diffs
     choice, expected = [diff.test], diff.case
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
@@ -54,13 +54,13 @@ def tried(diffs, tree):
 
 
 def print_diff(diff):
-    """The lines that it changes, beside their numbers."""
+    """Prints the lines that a diff changes, with their numbers."""
     text = (ROOT / diff.old).read_text("utf-8")
     print_code(changes(text, diff.apply(text), diff.old))
 
 
 def show(diff, mpi):
-    """Prints what is changed, and what catches it says."""
+    """Prints what a sabotage changes, and what the test that catches it says."""
     print(diff.title)
     print_diff(diff)
     print(*folded(f"Compiled and run in a copy, build/break/{diff.build}: {diff.test}"),
@@ -70,8 +70,10 @@ def show(diff, mpi):
     except Failure as failure:
         raise Failure(f"this is not caught as its page says: {failure}") from None
     said = result["said"]
-    print(*[RACE, *cut(calls(said), LINES // 2)] if RACE in said else
-          screen([result], [result], LINES - 4)[1:], sep="\n")
+    lines = screen([result], [result], LINES - 4)[1:]
+    if RACE in said:
+        lines = [RACE, *cut(calls(said), LINES // 2)]
+    print(*lines, sep="\n")
     print(*folded(f"Caught, as its page says, in the case \"{diff.case}\"."), sep="\n")
 
 

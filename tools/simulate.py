@@ -27,8 +27,7 @@ class Streams:
 
     def run(self, stream, what, layer, times, *after):
         """Puts a task on a stream, after the events `after`; returns its event. times: its ms on
-        each rank. A collective is under way when its last rank has begun. A task that takes no time
-        leaves no slice."""
+        each rank; if none, it leaves no slice. A collective runs when its last rank has begun."""
         begins = [max(at) for at in zip(self.ends[stream], self.host, *filter(None, after))]
         sort = SORTS.get(what, "compute")
         starts = [max(begins)] * len(begins) if sort == "collective" else begins
@@ -48,12 +47,11 @@ class Streams:
 
 def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, pieces=(), steps=2,
          ends=False):
-    """Plays `steps` steps of a card; returns the Streams.
-
-    times(what, layer, step): ms of a task, by rank; it is asked in each stream's order. beside:
-    where a card has no window, messages pass beside backward and the next forward, as with DDP and
-    Megatron-LM. ends: a step waits for its update, and the next forward hides nothing of that, as
-    in DeepSpeed's step(). pieces: how many pieces each layer's state on a disk has."""
+    """Plays `steps` steps of a card; returns the Streams. times(what, layer, step): ms of a task,
+    by rank; it is asked in each stream's order. beside: where a card has no window, messages pass
+    beside backward and the next forward, as with DDP and Megatron-LM. ends: a step waits for its
+    update, and the next forward hides nothing of that, as in DeepSpeed's step(). pieces: how many
+    pieces each layer's state on a disk has."""
     streams, ready, written = Streams(ranks), {}, {}
     window = card.prefetches
     link = "communication" if window or beside else "compute"
@@ -76,8 +74,7 @@ def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, p
             there.append(run("reads", "read", states[piece], written.get(piece % slots)))
 
     for streams.step in range(1, steps + 1):
-        # Events of this step: of layers that are filled and used, in the order of `uses`, and of
-        # gradients that are sent and added.
+        # Events of this step, in order: of layers filled and used, of gradients sent and added.
         filled, used, sent, added = [], [], [], []
         there, slots = [], card.borrowed.get("pieces", 0)
         run("compute", "clear", None)
@@ -93,9 +90,8 @@ def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, p
                 else:
                     free = run("communication", "copy", ahead, free, ready.get(ahead))
                 filled.append(run("communication", "all_gather", ahead, free))
-            whole = filled[use] if window else None
-            if beside and not window:
-                whole = ready.get(l)
+            updated = ready.get(l) if beside else None
+            whole = filled[use] if window else updated
             slot = sent[-SLOTS] if reduces and phase == "backward" and len(sent) >= SLOTS else None
             used.append(run("compute", phase, l, whole, slot))
             if phase == "forward":
@@ -166,13 +162,11 @@ class Machine:
 
     def ring(self, size, n, node=None, messages=1):
         """ms of an all-gather or a reduce-scatter of `size` bytes over n ranks, `node` of them in a
-        node, in so many messages.
-
-        A message takes N - 1 hops, one after the other. One hop fewer than there are nodes is
-        between two nodes. (NCCL's src/graph/tuning.cc counts a ring's steps so.) Within its node a
-        rank's wire carries all bytes. A node has as many wires to others as ranks of the ring, each
-        for its share. With one rank a node this is the programs' link:
-        (N - 1) (latency + bytes / (N bandwidth))."""
+        node, in so many messages. A message takes N - 1 hops, one after the other. One hop fewer
+        than there are nodes is between two nodes. (NCCL's src/graph/tuning.cc counts a ring's steps
+        so.) Within its node a rank's wire carries all bytes. A node has as many wires to others as
+        ranks of the ring, each for its share. With one rank a node this is the programs' link: (N -
+        1) (latency + bytes / (N bandwidth))."""
         node = min(node or self.node, n)
         out = -(-n // node) - 1
         wires = ((out, self.link * node, self.latency),
@@ -183,8 +177,8 @@ class Machine:
 
 
 def closed(sizes, bucket):
-    """By layer, (elements, messages) that leave when its backward is done, if buckets of so many
-    elements fill in the reverse order of the layers. The last bucket leaves as full as it is."""
+    """By layer, (elements, messages) that leave after its backward. Buckets of so many elements
+    fill in the reverse order of the layers, and the last one leaves as full as it is."""
     rest, leaves = 0, []
     for l in range(len(sizes))[::-1]:
         rest += sizes[l]
@@ -219,11 +213,9 @@ class Work:
     bucket: int = 0  # elements of gradients that are sent at a time, without a window (0: a layer)
 
     def times(self, machine):
-        """The times() that play() asks, of one rank, because all are equal. A norm reads a
-        gradient, and a division writes it too."""
-        card, cut = self.card, self.n
-        if self.card.stage:
-            cut = self.shards or self.n
+        """The times() of one rank, as all are equal. A norm reads, a division also writes."""
+        card = self.card
+        cut = self.shards or self.n if card.stage else self.n
         part = {kind: 1 if how == "replicated" else cut for kind, how in card.held.items()}
         near = self.near if 0 < self.near < cut else cut
         gathers, uses = 0, 2 * len(self.trained)  # in a micro-batch: forward's, then backward's
@@ -266,16 +258,15 @@ class Work:
                                 machine.host_memory if card.offloads else machine.memory)
                 return over(self.state * elements, machine.disk)
             if what in ("divide", "squared_norm", "add"):
-                divides = 2 if self.accumulate > 1 else 0
-                moves = {"divide": divides, "squared_norm": 1, "add": 3}[what]
+                moves = {"divide": 2, "squared_norm": 1, "add": 3}[what]
+                moves = 0 if what == "divide" and self.accumulate == 1 else moves
                 return over(moves * self.width * size / part["gradients"], memory)
             return 0
         return lambda what, l, step: [ms(what, l)]
 
     def figures(self, machine, prefetch=1, beside=False, ends=False):
-        """{figure: ms} of a step: all of it, its computation, and what is exposed and hidden of
-        messages, copies and the like. At most three micro-batches are played, because each further
-        one takes as long as the third."""
+        """{figure: ms} of a step. At most three micro-batches are played, because each further one
+        takes as long as the third."""
         def played(count):
             step, shares = play(self.card, len(self.trained), self.times(machine), 1, count,
                                 prefetch, beside, self.pieces, ends=ends).figures()

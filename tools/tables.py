@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The measured blocks of the pages, as Markdown.
+"""Writes the measured blocks of the pages, as Markdown.
 
-A table gets one argument, the block's results `of`, as render.py describes them. It asks for each
-number by a name and by a function that measures it: render.py answers with the number that
-notes/measured has, measure.py calls the function and keeps what it returns."""
+Each table is a function of `of`, the results of its block (render.py has the class). The function
+asks `of` for each number by a name and by a function that measures it. render.py answers with the
+number in notes/measured; measure.py calls the function and keeps what it returns."""
 import itertools
 import json
 import math
@@ -21,21 +21,21 @@ from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements
 from trainers import state_formula
 from trial import copied, follow
 
-COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
+COUNTED = KINDS[:4]  # state and communication: what the layer-count curve adds up
 SUMMED = f"Peak: the sum of the peaks of {', '.join(COUNTED[:-1])} and {COUNTED[-1]}."
 
 
 def held(run):
-    """What the tables take of a run, as JSON has it: its bytes."""
-    memory = {place: {kind: [of["resident"], of["peak"], of["reserved"]]
-                      for kind, of in kinds.items() if of["reserved"] or kind == "total"}
+    """The bytes that the tables take of a run, as JSON has them."""
+    memory = {place: {kind: [held["resident"], held["peak"], held["reserved"]]
+                      for kind, held in kinds.items() if held["reserved"] or kind == "total"}
               for place, kinds in run.places.items()}
     return {"dtype": run.dtype, "parameters": run.info["parameters"], "memory": memory}
 
 
 def timed(run):
-    """Its median step in ms; for how long of it messages were exposed, and hidden; by direction the
-    bytes that are copied in a step, for how many ms copies were exposed, and their GB/s."""
+    """A run's median step, and its messages exposed and hidden, in ms; and by direction of copies
+    [bytes in a step, ms exposed, GB/s]."""
     phases = run.summary["traffic"]["phases"].values()
     exposed, hidden = (round(sum(phase[what] for phase in phases), 3)
                        for what in ("exposed_ms", "hidden_ms"))
@@ -47,12 +47,12 @@ def timed(run):
 
 
 def trained(run):
-    """Both, and what it learned."""
+    """A run's bytes, its times, and what it learned."""
     return held(run) | timed(run) | {"loss": run.losses[-1], "weights": run.summary["digest"],
                                      "sent": elements_sent(run)[1]}
 
 
-RESIDENT, PEAK, RESERVED = range(3)  # of the bytes in a record
+RESIDENT, PEAK, RESERVED = range(3)  # places in a record of held()
 NOTHING = [0, 0, 0]
 
 
@@ -63,6 +63,7 @@ def table(head, rows, left=1):
 
 
 def fenced(text):
+    """A block of output; a Failure if a line is wider than a terminal."""
     if wide := [line for line in text.splitlines() if len(line) > 80]:
         raise Failure(f"wider than 80 columns: {wide[0]}")
     return f"```text\n{text.strip()}\n```"
@@ -73,7 +74,7 @@ def mb(*counts):
 
 
 def there(run, place):
-    """The peak of another place; a dash where the run has none there."""
+    """The peak of a place in MB; a dash where the run has no bytes there."""
     return mb(run.memory[place]["total"][PEAK]) if place in run.memory else "–"
 
 
@@ -104,7 +105,7 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
 
 
 def curve_formula(layers, dtype, n=CURVE_RANKS):
-    """The share saved in so many equal layers: 06 borrows four, and receives the parts of one."""
+    """The share that 06 saves in equal layers: it borrows four, and receives the parts of one."""
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
@@ -125,7 +126,7 @@ def saved(run, what):
 
 
 def layers(of):
-    """A few points of the curve; the figure shows all."""
+    """Every fourth point of the curve; the figure shows all."""
     head, rows = ["layers x width", "16 bytes per parameter"], []
     for count, width, *runs in curve(of)[::4]:
         rows.append([f"{count} x {width}", mb(16 * runs[0].parameters)])
@@ -142,7 +143,7 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 
 def ledger(of):
-    """Every kind from 03 on, on a model of many equal layers."""
+    """Bytes of every kind in 03 to 08, on a model of many equal layers."""
     runs = [of.run(held, chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     device = [run.memory["device"] for run in runs]
     used = [kind for kind in KINDS if any(kind in kinds for kinds in device)]
@@ -161,7 +162,7 @@ NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--s
 
 
 def notebook(of):
-    """What the notebook of the 57.4 % measured, held and at most, of its model."""
+    """Resident and peak bytes of the model in the notebook that printed 57.4 %."""
     rows = []
     for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
         run = of.run(held, chapter, 4, *NOTEBOOK, dtype="fp32")
@@ -176,7 +177,7 @@ def gib(count):
 
 
 def simulated(of):
-    """A notebook's five rows, printed by code that shards nothing, beside runs of its model."""
+    """The five rows of a notebook whose code shards nothing, beside runs of its model."""
     rows = []
     for row, code, printed, chapter, ranks in (
             ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much", "0.39",
@@ -203,10 +204,10 @@ def twelve(of):
     def in_use(programs):
         """Bytes of the parameters, of the state, and after each phase of the first step."""
         trace, _ = programs.traced("01_adam", 1, *model)
-        found = memory.phases(trace.program(0, 0, 1, 2))
-        start = found[0, "start"][0]
+        by_phase = memory.phases(trace.program(0, 0, 1, 2))
+        start = by_phase[0, "start"][0]
         return [start["parameters"], sum(start[kind] for kind in STATE),
-                *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
+                *(sum(by_phase[1, phase][0].values()) for phase in memory.PHASES)]
 
     printed = {"model": "0.188", "optimizer": "0.188", "data": "0.188", "forward": "0.199",
                "backward": "0.392", "step": "0.767"}
@@ -223,7 +224,7 @@ def ring(of):
 
 
 def speed(of):
-    """A step over PyTorch's of the same work: the table that the benchmark ends with."""
+    """The table that the benchmark ends with: steps beside PyTorch's steps of the same work."""
     def compared(programs):
         printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
                              "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
@@ -236,11 +237,11 @@ def speed(of):
 
 
 SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
-BUSES = (4, 0.25, 0.05)  # GB/s: copies take less than computing, about as long, more
+BUSES = (4, 0.25, 0.05)  # GB/s; copies take less time than computing, about as much, more
 
 
 def times(run):
-    """Of a step, and of its messages: exposed and hidden."""
+    """ms of a step, and of its messages, exposed and hidden."""
     return [f"{ms:.0f}" for ms in (run.ms, run.exposed, run.hidden)]
 
 
@@ -249,8 +250,8 @@ def link(of):
     rows = []
     for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
-        run = of.run(timed, chapter, 2, *SIXTEEN, "--link", 1,
-                     *(["--prefetch", *prefetch] if prefetch else []), dtype="fp32")
+        options = ["--prefetch", *prefetch] if prefetch else []
+        run = of.run(timed, chapter, 2, *SIXTEEN, "--link", 1, *options, dtype="fp32")
         rows.append([", prefetch ".join([chapter, *map(str, prefetch)]), *times(run)])
     head = ["ms per step, at 1 Gbit/s", "step", "exposed", "hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`"
@@ -262,7 +263,7 @@ OVERLAPPED = (CHAPTERS[1], *CHAPTERS[3:5])
 
 
 def with_two_streams(programs):
-    """The programs of a copy in which notes/changing/overlap.md has been followed."""
+    """The programs of a copy of the repository, changed as notes/changing/overlap.md says."""
     folder = programs.build / "overlap"
     follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
            copied(folder / "tree"))
@@ -274,19 +275,19 @@ def with_two_streams(programs):
 
 
 def overlap(of):
-    """A step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them in a copy: each
-    at a machine's quietest of five moments."""
+    """A step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them in a copy. Each
+    is the fastest of five, because that one was disturbed least."""
     def fastest(programs):
-        beside, found = with_two_streams(programs), {}
+        beside, times = with_two_streams(programs), {}
         for chapter in OVERLAPPED:
             runs = [[some.run(chapter, 2, *EIGHT, "--seed", seed, dtype="fp32")
                      for some in (programs, beside)] for seed in range(5)]
             one, two = (min(map(timed, same), key=lambda run: run["ms"]) for same in zip(*runs))
-            found[chapter] = [one["ms"], two["ms"], two["exposed"], two["hidden"]]
-        return found
+            times[chapter] = [one["ms"], two["ms"], two["exposed"], two["hidden"]]
+        return times
 
-    rows = [[chapter, *(f"{ms:.0f}" for ms in found)]
-            for chapter, found in of.get("ms", fastest).items()]
+    rows = [[chapter, *(f"{ms:.0f}" for ms in times)]
+            for chapter, times in of.get("ms", fastest).items()]
     head = ["ms per step", "one stream", "two streams", "exposed", "hidden"]
     shown = of.command(OVERLAPPED[-1], 2, *EIGHT, "--seed", 0, dtype="fp32").shown
     command = shown.replace(" --width", " \\\n      --width")
@@ -295,26 +296,25 @@ def overlap(of):
 
 
 def buckets(_):
-    """The latency of an all-reduce's buckets, and the last one, beside which nothing computes."""
+    """The latency of an all-reduce's buckets, and the last, beside which nothing is computed."""
     words = "--params 7B --layers 32 --ranks 64 --chapter ddp --link 100 --latency 5"
     rows = []
     for size in ("1MiB", "25MiB", "1GB"):
         q = question(f"{words} --bucket {size}".split())
-        hops, (each, _) = 2 * (q.ranks - 1), plan.bucket(q, q.cards[0])
-        count = math.ceil(BYTES[q.dtype] * sum(q.parts) / each)
+        hops, (bucket, _) = 2 * (q.ranks - 1), plan.bucket(q, q.cards[0])
+        count = math.ceil(BYTES[q.dtype] * sum(q.parts) / bucket)
         rows.append([size, count, f"{count * hops * q.latency / 1e3:.0f}",
-                     f"{hops * (q.latency / 1e3 + each * 8e-6 / q.ranks / q.link):.1f}"])
+                     f"{hops * (q.latency / 1e3 + bucket * 8e-6 / q.ranks / q.link):.1f}"])
     return table(["a bucket", "buckets", "latency, ms", "the last one, ms"], rows) + (
         f"\n\n`./tutorial plan {words} --bucket 25MiB`")
 
 
 def bus(of):
-    """Copies that a step waits for, on buses of several speeds, beside 06, which has none."""
+    """Copies that a step waits for, on buses of several speeds, beside 06, which copies nothing."""
     rows = []
     for speed in (None, *BUSES):
-        chapter = "07_offload" if speed else "06_zero3"
-        run = of.run(timed, chapter, 2, *SIXTEEN, "--prefetch", 1,
-                     *(["--bus", speed] if speed else []), dtype="fp32")
+        chapter, options = ("07_offload", ["--bus", speed]) if speed else ("06_zero3", [])
+        run = of.run(timed, chapter, 2, *SIXTEEN, "--prefetch", 1, *options, dtype="fp32")
         rows.append([f"{chapter}, prefetch 1", speed or "–", f"{run.ms:.0f}",
                      *waits(run, "to_host", "to_device")])
     copied, *_ = run.copied["to_host"]
@@ -328,7 +328,7 @@ def waits(run, *ways):
 
 
 def disk(of):
-    """A step of 06, 07 and 08, on bus and disk as fast as they are, and modelled slower."""
+    """A step of 06, 07 and 08, on bus and disk at their own speed, and on slower ones."""
     slow_bus, slow_disk = ("--bus", 0.25), ("--disk", 0.1)
     rows = []
     for chapter, *options in (
@@ -347,7 +347,7 @@ def disk(of):
 
 
 def fits(_):
-    """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
+    """The first chapter that fits, for three models on GPUs of three sizes."""
     models = {"7B": 32, "13B": 40, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
     for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
@@ -359,8 +359,8 @@ def fits(_):
 
 
 def published(_):
-    """Steps that others measured, in tokens per second and GPU, and as the planner plays 06's.
-    torchtitan sends gradients in fp32; selectively it forms about half of a forward again."""
+    """Steps that others measured, and 06's as the planner plays them, in tokens per second and GPU.
+    torchtitan sends gradients in fp32; selective recomputation is about half of a forward."""
     file = json.loads((ROOT / "notes/published.json").read_text("utf-8"))
     rows, errors = [], []
     for source, words, tokens, *more in file["steps"]:
@@ -369,12 +369,12 @@ def published(_):
         forward, backward = q.operations
         again = sum("selective" in note for note in more) / 2
         q.operations = forward, [b + again * f for f, b in zip(forward, backward)]
-        found = play(q, q.cards[0], q.ranks)
-        errors.append(found["tokens/s per rank"] / tokens - 1)
+        played = play(q, q.cards[0], q.ranks)
+        errors.append(played["tokens/s per rank"] / tokens - 1)
         _, model, _, gpu, _, ranks, *_ = words.split()
         rows.append([", ".join([source, *more]), model, f"{ranks} {gpu}", tokens,
-                     round(found["tokens/s per rank"]), f"{errors[-1]:+.0%}",
-                     f"{found['messages exposed'] / found['step']:.1%}"])
+                     round(played["tokens/s per rank"]), f"{errors[-1]:+.0%}",
+                     f"{played['messages exposed'] / played['step']:.1%}"])
     sizes = sorted(map(abs, errors))
     head = ["source", "model", "GPUs", "published", "played", "error", "exposed"]
     return (f"{table(head, rows, 3)}\n\n{sum(size < 0.1 for size in sizes)} of {len(sizes)} within "
@@ -384,21 +384,20 @@ def published(_):
 
 
 def hybrid(_):
-    """06's steps of Llama-3-8B, cut among all ranks or within a node: ms, and what a rank needs."""
+    """06's Llama-3-8B, cut among all ranks or within a node: ms of a step, what a rank needs."""
     rows = []
     for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):
-        words = f"--config llama3_8b --machine h100 --link {link}" + f" {cut}" * (cut != "")
+        words = f"--config llama3_8b --machine h100 --link {link} {cut}".rstrip()
         q = question([*words.split(), *"--ranks 1024 --sequence 8192 --batch 1 --recompute full "
                       "--chapter 06".split()])
-        found = [(play(q, q.cards[0], n)["step"], plan.Rank(q, q.cards[0], n).reserved)
-                 for n in (64, 512, 1024)]
-        rows.append([f"`{words.partition('h100 ')[2]}`", *(f"{ms:.0f}" for ms, _ in found),
-                     f"{found[1][1] / 1e9:.1f}"])
+        steps = [play(q, q.cards[0], n)["step"] for n in (64, 512, 1024)]
+        rows.append([f"`{words.partition('h100 ')[2]}`", *(f"{ms:.0f}" for ms in steps),
+                     f"{plan.Rank(q, q.cards[0], 512).reserved / 1e9:.1f}"])
     return table(["", "N = 64", "N = 512", "N = 1024", "GB at 512"], rows)
 
 
 def systems(_):
-    """Where tests/portability.py --record has run README's two commands."""
+    """The systems on which tests/portability.py --record has run README's two commands."""
     rows = json.loads((ROOT / "notes/systems.json").read_text("utf-8"))
     return table(("Debian", "MPI", "compiler", "Meson", "demo, test", "tests", "day, commit"), [
         (row["system"].partition("-")[0], row["mpi"], row["compiler"], row["meson"],
@@ -407,7 +406,7 @@ def systems(_):
 
 
 def part(text, begin, end=r"\Z"):
-    """From the first line that begins so, up to the next that begins like the other."""
+    """A text from the first line that matches `begin` up to the next that matches `end`."""
     return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
 
 
@@ -421,12 +420,14 @@ def output(of):
 
 
 def figures_of(run):
-    """By the name of a row, what it says and the formula that predicts it."""
+    """{name of a row: (what it says, the formula that predicts it)} of a run."""
     rows = {}
     for place in PLACES:
         for kind, held in memory_of(run.summary, place).items():
             both = sorted({held["peak"], held["resident"]}, reverse=True)
-            name = "all together" if kind == "total" else f"{place}: {kind}" if on(place) else kind
+            name = f"{place}: {kind}" if on(place) else kind
+            if kind == "total":
+                name = "all together"
             rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
     traffic = run.summary["traffic"]
     sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}
@@ -439,7 +440,7 @@ def figures_of(run):
 
 
 def check(of, chapter):
-    """The rows that are not as in the chapter before, with formulas; of 01 all, as printed."""
+    """The rows that differ from the chapter before, with formulas. Of 01 all rows, as printed."""
     def counted(programs):
         return figures_of(programs.run(chapter, 4, "--steps", 20))
 
@@ -467,23 +468,26 @@ def check(of, chapter):
             f"{notes} All other rows are as in {old}.")
 
 
+def told_step(programs, chapter):
+    """The trace and the run of the small model that `./tutorial narrate` tells."""
+    model = itertools.chain(*narrate.TINY.items())
+    return programs.traced(chapter, narrate.RANKS, *model)
+
+
 def element(of, chapter):
     """What happens in a step to element 2 of layer 1, as `./tutorial narrate` follows it."""
     def said(programs):
-        model = itertools.chain(*narrate.TINY.items())
-        trace, run = programs.traced(chapter, narrate.RANKS, *model)
         return "\n".join([f"$ ./tutorial narrate {chapter[:2]} --follow 1.2",
-                          *narrate.followed(trace, run, 1, 2)])
+                          *narrate.followed(*told_step(programs, chapter), 1, 2)])
 
     return fenced(of.text(said))
 
 
 def told(of, chapter, phase, layer):
-    """Of the step that ./tutorial tells one phase, up to the last that it says of that layer."""
+    """One phase of the step that `./tutorial narrate` tells, up to the last line on this layer."""
     def said(programs):
-        model = itertools.chain(*narrate.TINY.items())
-        trace, run = programs.traced(chapter, narrate.RANKS, *model)
-        lines = part("\n".join(narrate.story(trace, run)), f"{phase}\n", r"\w").splitlines()
+        story = "\n".join(narrate.story(*told_step(programs, chapter)))
+        lines = part(story, f"{phase}\n", r"\w").splitlines()
         last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
         while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
             last += 1
@@ -493,7 +497,7 @@ def told(of, chapter, phase, layer):
 
 
 def phases(of, chapter):
-    """Memory by phase of a first step, which the second one repeats, on the model of `ledger`."""
+    """Bytes by phase of the first step, on the model of `ledger`. The second step repeats them."""
     def said(programs):
         trace, run = programs.traced(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2)
         shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
@@ -503,14 +507,14 @@ def phases(of, chapter):
     return fenced(of.text(said))
 
 
-# What a benchmark prints of a figure: in one line with its bar, or as two times and their ratio.
+# How a benchmark prints a figure: in one line with its bar, or as two times and their ratio.
 JUDGED = re.compile(r"(?:yes: |NO: )?(.+?):? +([\d.]+)(?: of [^,]+)?, ((?:bar|at [ml]\S+) .+)")
 RATIO = re.compile(r"(0\d\S*)  +([\d.]+)   (\S.*?)  +([\d.]+) +([\d.]+)(?: (bar [\d.]+))?")
 
 
 def gpu_results(text):
-    """Of what tests/gpu/fifteen_minutes.sh left: the GPU, when, its steps, and the figures in what
-    they said."""
+    """(the GPU, when, {its steps, the figures in what they printed}) of the text that
+    tests/gpu/fifteen_minutes.sh left."""
     texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", text)
     steps, figures = [], []
     for said, name, code, seconds in zip(*(texts[at:-1:4] for at in range(4)), strict=True):
@@ -532,14 +536,14 @@ def gpu_results(text):
 
 
 def gpu(of):
-    """Two tables of those results."""
+    """The two tables of gpu_results()."""
     return (f"{table(['step', 'result', 'seconds'], of.get('steps', None), left=2)}\n\n"
             f"{table(['work', 'what', 'measured', 'bar'], of.get('figures', None), left=2)}")
 
 
-# By a block's first word. The other words are arguments.
+# The function for a block's first word. The other words are its arguments.
 TABLES = {function.__name__: function for function in (
     results, output, check, element, told, layers, ledger, notebook, simulated, twelve, ring,
     phases, speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}
-# Counts, in which no clock enters: their pages do not say when they were made.
+# Counts without times. Their blocks do not say when they were made.
 TIMELESS = {"check", "element", "told", "notebook", "simulated", "twelve"}

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Adds up what Meson noted of tests, pass by pass: LOG|CODE on a line of standard input, how the
-names of its logs begin, and the code with which it ended, or why it was left out.
+"""Adds up Meson's notes of tests, pass by pass. A line of standard input is LOG|CODE: how the names
+of a pass's logs begin, and the code with which it ended, or why it was left out.
 
-What failed is named, what was skipped says why, as the last line of its output does. The last line
-here is `N passed, N failed, N skipped`. A pass that ran nothing, or with a code that no test
-explains, has failed.
-"""
+It names what failed, and says why tests were skipped, as the last line of their output does. Its
+own last line is `N passed, N failed, N skipped`. A pass that ran nothing, or that ended with a code
+that no test explains, has failed."""
 import json
 import sys
 from collections import Counter
@@ -14,15 +13,15 @@ from textwrap import fill
 
 from runs import finish
 
-SKIPPED = 77  # the exit code by which Meson knows it
-LATE = "124"  # that of `timeout`
+SKIPPED = 77  # the exit code by which Meson knows a skipped test
+LATE = "124"  # the exit code of `timeout`
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words are failures
 
 
 def main():
     total = Counter()
     for log, code in (line.rstrip("\n").split("|") for line in sys.stdin):
-        name, found = Path(log).name, {}  # tests by what became of them and why
+        name, found = Path(log).name, {}  # {(kind, why): tests}
         for test in (json.loads(text) for path in Path(log).parent.glob(f"{name}*.json")
                      for text in path.read_text("utf-8").splitlines()):
             kind = KINDS.get(test["result"], "failed")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The chapters' trainers and cards as text, for which nothing has to be built; what changes."""
+"""The chapters' trainers and cards as text, and their changes. Nothing has to be built for it."""
 import difflib
 import re
 import sys
@@ -10,9 +10,9 @@ from planner.plan import CARDS, card_of, own_terms
 from planner.plan import state_formula as plan_formula
 from runs import PLACES, ROOT, on
 
-CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
-BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
-# A line that says which chapter this is: the file's comment, its includes, its card.
+CARD = re.compile(r"  static constexpr Card card = .*\n")  # names the chapter
+BEGIN = "namespace zero {\n"  # above it are the file's comment and its includes
+# Lines that only say which chapter this is: the file's comment, its includes, its card.
 NAMING = re.compile(rf"//|#include |{CARD.pattern[:-2]}")
 COLOURS = {"-": "31", "+": "32", "@": "36", "!": "1;33"}  # ANSI's, by the sign of a line
 
@@ -35,18 +35,18 @@ def starting_point(before, after):
 
 
 def emptied(text):
-    """Of a header with one function: without its body, which is the exercise."""
+    """A header with one function, without that function's body, which is the exercise."""
     return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
 
 
 def without_waits(text):
-    """Of a header: without the lines in which one of its streams waits for a point of another."""
+    """A header without the lines in which one of its streams waits for a point of another."""
     return re.sub(r"(?m)^ +(?:if \(.*\) )?\w+_\.wait\(.*\n", "", text)
 
 
 def changes(old, new, name, leave_out=None):
-    """The lines of a diff, each with its sign, in hunks that begin with a line's number in `name`,
-    which is the new text. leave_out: lines that it matches are not looked at."""
+    """The lines of a diff, each with its sign. A hunk begins with the number of its first line in
+    `name`, the new text. Lines that leave_out matches are not compared."""
     texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
               if not (leave_out and leave_out.match(line))] for text in (old, new)]
     a, b = ([line for _, line in text] for text in texts)
@@ -61,13 +61,13 @@ def count(lines, signs="-+"):
 
 
 def painted(text, sign):
-    """For a terminal, in the sign's colour."""
+    """The text in the sign's colour, if stdout is a terminal."""
     coloured = sign in COLOURS and sys.stdout.isatty()
     return f"\033[{COLOURS[sign]}m{text}\033[0m" if coloured else text
 
 
 def print_code(lines):
-    """Lines of code with their signs, which a terminal narrower than they are folds."""
+    """Prints lines of code with their signs, as long as they are."""
     for line in lines:
         print(painted(line, line[:1]))
 
@@ -77,10 +77,10 @@ RANKS = 3
 
 @dataclass
 class Column:
-    """A kind of state: the share of it that a rank holds, bytes of an element, tensors."""
+    """A kind of state on a rank."""
     name: str
-    share: Fraction
-    size: int
+    share: Fraction  # of its elements
+    size: int  # bytes of an element
     tensors: int
     bytes = property(lambda self: self.size * self.tensors)  # of a parameter that a rank holds
 
@@ -100,7 +100,7 @@ class Picture:
         self.columns = [column for place in self.places for column in place]
 
     def column(self, term):
-        """Pinned bytes serve gradients on their way down and parameters on their way up."""
+        """A Term's Column; staging serves gradients on their way down, parameters up."""
         tensors = term.size // 4 if term.kind == "optimizer" else 1
         name = "staging" if term.kind == "communication" else term.kind
         return Column(f"{term.place}: {name}" if term.place != PLACES[0] else name,

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A trial: a tree of sources, an edit, a build, and what is expected of it.
+"""Edits, builds and tests copies of the repository.
 
-`break`, `exercise`, `mistake` and `drill` of ./tutorial are trials, and so are the tests that
-follow the pages of notes/changing. A Tree is a copy of the repository, which is edited, built and
-tested; the functions below it say what came of that, in the lines of a terminal."""
+`break`, `exercise`, `mistake` and `drill` of ./tutorial do so, and the tests that follow the pages
+of notes/changing. A Tree is such a copy. The functions below it say in lines of a terminal what
+came of a test."""
 import contextlib
 import filecmp
 import json
@@ -77,9 +77,8 @@ def aloud(what, run, command):
 
 
 def copied(folder, texts=None):
-    """Makes `folder` a copy of the repository, with these texts, by name, in place of its files.
-
-    A file that is already so keeps its time, and a build beside the copy compiles the rest."""
+    """Makes `folder` a copy of the repository, with these texts, by name, in place of its files. A
+    file that is right already keeps its time, so a build of the copy compiles only the others."""
     texts = {folder / name: text for name, text in (texts or {}).items()}
 
     def renew(source, copy):
@@ -122,7 +121,7 @@ class Tree:
         self.sources, self.build, self.options = sources, build, options
 
     def put(self, texts=None):
-        """What is tried from now on: the repository, with these texts in place of its files."""
+        """Makes the copy equal to the repository, with these texts in place of its files."""
         copied(self.sources, texts)
 
     def set_up(self):
@@ -131,7 +130,7 @@ class Tree:
                                                     str(self.sources), *QUICK, *self.options])
 
     def program(self, chapter):
-        """The path of a chapter's program, which is built."""
+        """Builds a chapter's program; returns its path."""
         self.set_up()
         aloud(f"building {chapter} in a copy", output_of,
               ["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
@@ -156,14 +155,14 @@ class Tree:
 
 
 def expect_results(words, results, printed):
-    """Throws Failure unless these are Meson's words for the tests that ran: OK, FAIL ..."""
+    """Raises a Failure unless these are Meson's words, OK or FAIL, for the tests that ran."""
     if [result["result"] for result in results] != words:
         names = ", ".join(result["name"] for result in results) or "nothing"
         raise Failure(f"expected was {', '.join(words)} of {names}: {printed[-3000:]}")
 
 
 def expect_code(codes, command):
-    """Runs a command. Returns its exit code, which is to be one of these, and what it printed."""
+    """Runs a command. Returns (its exit code, which must be one of these, what it printed)."""
     code, printed = ran(command)
     if code not in codes:
         raise Failure(f"that was to end with code {' or '.join(map(str, codes))}, and ended with "
@@ -179,7 +178,7 @@ def of_ours(printed):
 # ---- What the tests said, for a terminal --------------------------------------------------------
 
 def calls(said):
-    """Of a report on a race: who writes or reads, and our functions on top of the stack."""
+    """Who writes or reads in a report on a race, and our functions on top of the stack."""
     return CALL.findall(said.partition(RACE)[2].partition("  Location is")[0])
 
 

@@ -35,16 +35,13 @@ def class_of(config, asked):
     configuration (one for the text alone may take a part); else the family's causal LM."""
     mapped = [getattr(modeling_auto, f"MODEL_{task}MAPPING").get(type(config), None)
               for task in OTHERWISE]
-    for model in (getattr(transformers, str(asked), None), *mapped):
-        if (isinstance(model, type) and issubclass(model, transformers.PreTrainedModel)
-                and isinstance(config, model.config_class or ())):
-            return model
-    return mapped[0]
+    return next((model for model in (getattr(transformers, str(asked), None), *mapped)
+                 if isinstance(model, type) and issubclass(model, transformers.PreTrainedModel)
+                 and isinstance(config, model.config_class or ())), mapped[0])
 
 
 def outermost(model, chosen):
-    """Names of the modules for which chosen(name, module) is true, without those inside another of
-    them."""
+    """Names of the modules that chosen(name, module) takes, without those inside another one."""
     names = []
     for name, module in model.named_modules():
         if chosen(name, module) and not (names and name.startswith(names[-1] + ".")):
@@ -54,8 +51,7 @@ def outermost(model, chosen):
 
 def sizes(model):
     """Parameters of each layer. A module in a ModuleList (a decoder's block) is a layer; so is all
-    that stands before, between or after the lists. A parameter that two layers share counts in the
-    first of them."""
+    that stands before, between or after the lists. A shared parameter counts in the first layer."""
     lists = outermost(model, lambda _, module: isinstance(module, ModuleList))
 
     def layer(named):
@@ -82,11 +78,9 @@ def idle(model, text):
             name.endswith(".experts") or type(module).__name__.endswith("Experts"))):
         module, above = map(model.get_submodule, (name, name.rpartition(".")[0]))
         size = sum(parameter.numel() for parameter in module.parameters())
-        if isinstance(module, (ModuleList, ModuleDict)):
-            experts = len(module)
-        else:
-            experts = number(["num_experts", "moe_num_experts"], module, *module.children(), text)
-            experts = experts or next(module.parameters()).shape[0]
+        counted_in = (["num_experts", "moe_num_experts"], module, *module.children(), text)
+        experts = len(module) if isinstance(module, (ModuleList, ModuleDict)) else (
+            number(*counted_in) or next(module.parameters()).shape[0])
         taken = number(["top_k", "num_experts_per_tok", "num_experts_per_token"],
                        above, *above.children(), module, text) or experts
         count += size * max(0, experts - taken) / experts
@@ -95,9 +89,8 @@ def idle(model, text):
 
 def counted(values):
     """What the planner needs of a config.json's model: the class's name; parameters of each layer
-    (embedding, blocks, last norm with the head); how many of them are `active`, that is a token
-    passes through them; the shape, None where it is unknown; whether there is a head over the
-    vocabulary, and whether that is tied to the embedding."""
+    (embedding, blocks, last norm with the head); how many are `active` for a token; the shape, None
+    where unknown; whether there is a head over the vocabulary, and tied to the embedding."""
     version = f"transformers {transformers.__version__}"
     if values["model_type"] not in CONFIG_MAPPING:
         return {"error": f"{version} does not know it"}

@@ -15,17 +15,13 @@ from .machine import MOST_PARAMETERS
 from .plan import CARDS, DISK, HOST, LIVE, PLANS, deepspeed_card
 
 MOST_BYTES, YAML = 1 << 16, (".yaml", ".yml")
-# notes/deepspeed.json has these tables:
-# KEYS      a key of DeepSpeed, with all below it: what the planner takes it for
-# LEFT_OUT  a key: its effect, which no plan counts
-# NOTHING   keys that change nothing here; FLAGS: other programs' options that change nothing here
-# NUMBERS   our name: key, default, least value; SWITCHES: our name: key, default
-# OLDER     a key of an older version: the key and value that it means if it is true
-# OPTIMIZERS  a part of an optimizer's name: how many numbers it keeps of a parameter, beside the
-#           master weight
-# FSDP      the number of a ShardingStrategy: its name
-# PARTS     a section of accelerate's file: the distributed_type for which it counts, and with what
-#           the names of its options begin
+# KEYS: a key of DeepSpeed, with all below it: what it is here. LEFT_OUT: a key: its effect, which
+# no plan counts. NOTHING: keys without an effect here. FLAGS: other programs' options without one.
+# NUMBERS: our name: key, default, least. SWITCHES: our name: key, default. OLDER: an older
+# version's key: the key and value that it means if true. OPTIMIZERS: a part of an optimizer's name:
+# how many numbers it keeps of a parameter beside the master. FSDP: the number of a
+# ShardingStrategy: its name. PARTS: a section of accelerate's file: the distributed_type for which
+# it counts, and with what the names of its options begin.
 (KEYS, LEFT_OUT, NOTHING, FLAGS, NUMBERS, SWITCHES, OLDER, OPTIMIZERS, FSDP, PARTS) = json.loads(
     (ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
 SECTIONS = {re.split("[.=]", name)[0] for name in (*KEYS, *LEFT_OUT, *NOTHING)}
@@ -110,10 +106,8 @@ def loaded(text, shown, loose):
 def options_in_file(path, known, option):
     """The options, {name: text}, in a file (or in JSON itself) of accelerate or of arguments for
     transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file, because
-    what --deepspeed names may be a plan.
-
-    known: the names of our options. option: the one that names the file. If there is one, a file
-    that cannot be read raises a Failure; else it is None."""
+    what --deepspeed names may be a plan. known: our options' names. option: the one that names the
+    file, if any; then a file that cannot be read raises a Failure."""
     if path[:1] != "{" and not os.path.isfile(path) and option != "fsdp_config":
         return None
     try:
@@ -140,8 +134,7 @@ def options_in_file(path, known, option):
 
 
 def of_sections(file, kind):
-    """Yields the file's keys and values, and those inside the sections that count for this
-    distributed_type. Of an unknown section it yields only the name."""
+    """Yields the file's keys and values, with those of sections for this distributed_type."""
     for name, value in file.items():
         plan, before = PARTS.get(name, (None, ""))
         if not isinstance(value, dict):  # an option, or the name of a file with the section
@@ -209,11 +202,10 @@ def fsdp(words, options, micro_batches):
             "backward": (1, card.sent["backward"][1] - 1)})
         notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
                   "then each rank keeps them whole"]
-    asked = {"card": card, "hybrid": any("hybrid" in word for word in words), "notes": notes,
-             "unwrapped": "no_wrap" in options.get("fsdp_auto_wrap_policy", "").lower()}
-    if options.get("fsdp_activation_checkpointing"):
-        asked["recompute"] = "full"
-    return asked
+    recompute = {"recompute": "full"} if options.get("fsdp_activation_checkpointing") else {}
+    return recompute | {
+        "card": card, "hybrid": any("hybrid" in word for word in words), "notes": notes,
+        "unwrapped": "no_wrap" in options.get("fsdp_auto_wrap_policy", "").lower()}
 
 
 def explained(said):
@@ -235,23 +227,17 @@ def explained(said):
     return sentences
 
 
-def with_newer_keys(file):
-    """The leaves of DeepSpeed's configuration, each under the name of its present version."""
-    said = File(file.path, {})
-    for name, value in leaves(file):
-        name = name.replace("bfloat16.", "bf16.")
-        now = name.replace(ZERO, ZERO + "stage3_")  # older versions lacked stage3_
-        said[now if now != name and find(now, [*KEYS, *NOTHING]) else name] = value
-    return said
-
-
 def deepspeed(file, given):
     """The card and its numbers that a configuration asks for, by DeepSpeed's runtime/config.py,
     zero/config.py and engine.py; and explained(). Raises a Failure where DeepSpeed would stop.
     given: the options of the command line."""
     if file and not file.keys() & SECTIONS:
         raise Failure(f"{file.path} has no key of DeepSpeed's; a model's is said by --config", 3)
-    said = with_newer_keys(file)
+    said = File(file.path, {})  # with the names of keys of the present version
+    for name, value in leaves(file):
+        name = name.replace("bfloat16.", "bf16.")
+        now = name.replace(ZERO, ZERO + "stage3_")  # older versions lacked stage3_
+        said[now if now != name and find(now, [*KEYS, *NOTHING]) else name] = value
     sentences = explained(said)
     for old, (new, value) in OLDER.items():
         if type(said.get(old)) is bool and said.pop(old):
@@ -265,7 +251,11 @@ def deepspeed(file, given):
         for name, (key, default) in SWITCHES.items()}
     stage = int(said.one_of(ZERO + "stage", 0, 1, 2, 3))
     devices = offload_devices(said, stage, sentences["left out"])
-    dtype = dtype_of(said)
+    bf16, fp16 = (said.one_of(f"{name}.enabled", False, "auto", True) for name in ("bf16", "fp16"))
+    said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
+    dtype = "fp16" if fp16 else "fp32"
+    if bf16 is True or (bf16 == "auto" and fp16 is not True):
+        dtype = "bf16"
     sizes = {None: 0, "fp32": 4, "bf16": 2, "fp16": 2}
     gradient, sends = (sizes[said.one_of(key, *sizes)] for key in (
         "data_types.grad_accum_dtype", "communication_data_type"))
@@ -282,8 +272,7 @@ def deepspeed(file, given):
 
 
 def offload_devices(said, stage, left_out):
-    """{"optimizer", "param": the device to which DeepSpeed offloads it at this stage}. Appends a
-    sentence to left_out for each device that it takes no notice of."""
+    """{"optimizer", "param": its device at this stage}; adds others that are said to left_out."""
     devices = {}
     for what, least in (("optimizer", 1), ("param", 3)):
         key = f"{ZERO}offload_{what}.device"
@@ -300,20 +289,8 @@ def offload_devices(said, stage, left_out):
     return devices
 
 
-def dtype_of(said):
-    """The dtype of a configuration: bf16 if that is on, or "auto" while fp16 is not on; else fp16
-    if that is on or "auto"; else fp32."""
-    bf16, fp16 = (said.one_of(f"{dtype}.enabled", False, "auto", True) for dtype in (
-        "bf16", "fp16"))
-    said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
-    if bf16 is True or (bf16 == "auto" and fp16 is not True):
-        return "bf16"
-    return "fp32" if fp16 is False else "fp16"
-
-
 def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
-    """Bytes per parameter of the master weights and of what the optimizer keeps beside them.
-    gradient: bytes of an accumulated gradient, or 0. Raises a Failure where DeepSpeed stops."""
+    """Bytes per parameter of master weights and optimizer; a Failure where DeepSpeed stops."""
     name = said.get("optimizer.type", "Adam")
     said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
                 "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")
@@ -331,17 +308,15 @@ def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
              f"{dtype}.{dtype}_master_weights_and_grads", "for an optimizer on the GPU")):
         said.expect(holds, key, said.get(key, True), f"{what}: DeepSpeed stops")
     beside = 4 if asked["low_moments"] else moments(name) or 0
-    if one_bit:  # the error of what was rounded to a bit
-        beside += 4
-    return {"moments": beside, "master": master}
+    error = 4 if one_bit else 0  # of what was rounded to a bit
+    return {"moments": beside + error, "master": master}
 
 
 def batches(said, asked, given):
     """Ranks, micro-batches and samples of a micro-batch, as DeepSpeed derives and checks them
     (_set_batch_related_parameters, _batch_assertion). `given`, the command line, fills gaps."""
-    batch = asked["all_samples"]
-    micro = asked["micro"] or given.get("batch")
-    steps = asked["steps"] or given.get("accumulate")
+    batch, micro, steps = (asked["all_samples"], asked["micro"] or given.get("batch"),
+                           asked["steps"] or given.get("accumulate"))
     ranks = given.get("ranks") or (batch and micro and steps and max(1, batch // (micro * steps)))
     if batch and (micro or steps) and not ranks:
         raise Failure(f"{said.path}: of how many micro-batches train_batch_size is depends on the "
@@ -393,8 +368,7 @@ fully_shard(model, **how)"""
 
 
 def mpirun(q, card):
-    """The command for a program on --config's llama; without --config, on the program's own
-    task."""
+    """The command for a program, on --config's llama or without one on the program's task."""
     shape = q.model
     if q.config and (shape.family not in ("llama", "mistral") or not shape.head or shape.small
                      or shape.tied or shape.heads * shape.head_dim != shape.hidden
@@ -406,20 +380,13 @@ def mpirun(q, card):
         words += [f"--task llama --layers {shape.blocks} --width {shape.hidden}",
                   f"--heads {shape.heads} --kv-heads {shape.kv_heads} --hidden {shape.inner}",
                   f"--vocab {shape.vocabulary}"]
-        if q.sequence:
-            words.append(f"--sequence {q.sequence}")
-        if q.recompute == "full":
-            words.append("--recompute")
-    if q.batch:
-        words.append(f"--batch {q.batch}")
-    if card.mixed_precision:
-        words.append(f"--dtype {q.dtype}")
-    words.append(f"--accumulate {q.accumulate}")
-    if card.prefetches:
-        words.append(f"--prefetch {q.prefetch}")
-    if card.place("optimizer") == DISK:
-        words.append(f"--piece {min(q.piece, 1 << 30)}")
-    return " ".join(words)
+    options = ((q.config and q.sequence, f"--sequence {q.sequence}"),
+               (q.config and q.recompute == "full", "--recompute"),
+               (q.batch, f"--batch {q.batch}"), (card.mixed_precision, f"--dtype {q.dtype}"),
+               (True, f"--accumulate {q.accumulate}"),
+               (card.prefetches, f"--prefetch {q.prefetch}"),
+               (card.place("optimizer") == DISK, f"--piece {min(q.piece, 1 << 30)}"))
+    return " ".join([*words, *(text for applies, text in options if applies)])
 
 
 # By format of --write: the function that writes a plan, and whether it can write this card. FSDP2

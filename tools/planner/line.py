@@ -10,11 +10,9 @@ from runs import WIDTH, Failure
 from .files import FLAGS, PARTS, YAML, options_in_file
 from .machine import NUMBERS, OPTIONS, number
 
-# GROUPS    a heading of --help: rows of [names, kind, help, default]; the first name is ours
-# WORDS     another program's word for a value: ours
-# BARE      an option: its value if it stands without one
-# NEEDS     an option: another one, without which it is refused
-# EXCLUDES  an option: others, beside which it is refused
+# GROUPS: by a heading of --help rows of [names, kind of value, help, default]; the first name is
+# ours. WORDS: other programs' words for a value. BARE: the value of an option that stands without
+# one. NEEDS: the option without which an option is refused. EXCLUDES: those beside which it is.
 GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
 ROWS = [row for rows in GROUPS.values() for row in rows]
 OWN = {name: (row[0].split()[0], row[1]) for row in ROWS for name in row[0].split()}
@@ -49,8 +47,6 @@ class Said(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser that raises a Failure where argparse would end the script."""
-
     def error(self, message):
         raise Failure(message.removeprefix("argument "), 2)
 
@@ -68,10 +64,8 @@ def parser():
         group = made.add_argument_group(title)
         for names, kind, says, *default in rows:
             first, *others = map(flag, names.split())
-            if default and kind != "YES":
-                says += f" ({default[0]})"
-            if others:
-                says += f" [{' '.join(others)}]"
+            says += f" ({default[0]})" if default and kind != "YES" else ""
+            says += f" [{' '.join(others)}]" if others else ""
             about = {"dest": names.split()[0], "action": Said,
                      "metavar": "" if kind == "YES" else kind}
             group.add_argument(first, help=says.replace("%", "%%"), **about)
@@ -98,9 +92,8 @@ def value_of(option, text, kind):
 
 def options_of(words, line):
     """Yields (word, name, value) for each option among the words. The value is None for an option
-    that is not ours, and the name is "" for a word that is no option. In another program's `line`
-    an option may lack its value, or its dashes, as in trainer.nnodes=2. Raises a Failure if a value
-    is missing."""
+    that is not ours, the name "" for a word that is no option. In another program's `line` an
+    option may lack its value, or its dashes, as in trainer.nnodes=2; else that is a Failure."""
     words, launcher = list(words), os.path.basename(words[0]) if words else ""
     while words:
         word, has, value = words.pop(0).partition("=")
@@ -135,11 +128,9 @@ def options_of(words, line):
 
 def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PARTS)):
     """(our options among the words, as --name=value; the names of all others, which are passed
-    over). A later option overrides an earlier one. So those from files come first, then those that
-    a switch is short for, then those that are written out.
-
-    line: the words are another program's. files: options whose values may be files of options; of a
-    word without an option, and of --config, only YAML is."""
+    over). A later option overrides an earlier one, so those from files come first, then those that
+    a switch is short for. line: the words are another program's. files: options whose values may be
+    files of options; of a word without an option, and of --config, only YAML is."""
     from_files, short, said, others = [], [], [], []
     for word, name, text in options_of(words, line):
         dest, kind = OWN.get(name, ("", ""))
@@ -163,15 +154,12 @@ def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PA
             others += [key for key in beside if key.lstrip("-") not in FLAGS]
         elif not kind:
             refuse(not line and name not in FLAGS, f"{word:.40} is no option; --help lists them")
-            if name or word.endswith(YAML):
-                others.append(f"{word:.60}")
+            others += [f"{word:.60}"] if name or word.endswith(YAML) else []
         elif text in ("auto", "gpu") or (line and text == "fp8"):
-            if kind != "YES":
-                others.append(f"{word} {text}")
+            others += [f"{word} {text}"] if kind != "YES" else []
         elif dest in SHORT:
             option, value = SHORT[dest]
-            if text.lower() in TRUE:
-                short.append(f"{flag(option)}={value}")
+            short += [f"{flag(option)}={value}"] if text.lower() in TRUE else []
         elif kind not in ("NAME", "FILE", "WORDS") or text.lower() not in OFF:
             said.append(f"{flag('deepspeed' if dest == 'config_file' else name)}={text}")
     if any(CHOOSES_A_PLAN.match(option.lstrip("-")) for option in short + said):

@@ -15,8 +15,7 @@ WHOLE = ("COUNT", "N", "NUMBER", "LAYERS")
 
 
 def number(option, text, kind):
-    """The number in a text, in its base unit; Failure where it is none of that kind. option: how
-    the option was written, for the Failure."""
+    """The number in an option's text, in its base unit; a Failure if it is none of that kind."""
     least, most, example, units = NUMBERS[kind]
     parts = re.fullmatch(r"([\d.]+(?:E[+-]?\d{1,3})?) *([A-Z%]*)", text.strip().upper())
     if parts and kind == "SIZE" and not parts[2]:

@@ -16,9 +16,8 @@ from .files import MOST_PARAMETERS, File, read_file
 
 COUNTER, MISSING = Path(__file__).with_name("count_layers.py"), 77
 PATIENCE = 60  # seconds in which transformers must load, perhaps from a slow disk, and count
-# FAMILIES  a family: the defaults of its keys, as in transformers' LlamaConfig and the others
-# MIXTURES  a family with experts: the family that it is otherwise, and its keys for the number and
-#           the width of experts
+# FAMILIES: a family: the defaults of its keys, as in transformers' LlamaConfig and the others.
+# MIXTURES: a family with experts: the family it is otherwise, its keys for their number and width.
 FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
 # The configurations of models that --config takes by their names, in place of a file.
 NAMED = json.loads((ROOT / "notes/published.json").read_text("utf-8"))["models"]
@@ -29,8 +28,7 @@ def read(path, kind=""):
     """The model in a config.json or a folder with one, as a namespace: what count_layers.py's
     counted() returns, and for our four families kv_heads, head_dim, `inner` (the MLP's width) and
     `small` (parameters of a block's biases and extra norms). The family is the file's, or, if that
-    is unknown here, `kind`, --model_type's. Raises a Failure if neither is known, or if a key is
-    wrong."""
+    is unknown here, `kind`, --model_type's; a Failure if neither is known, or a key is wrong."""
     if path in NAMED and not os.path.exists(path):
         path = json.dumps(NAMED[path])
     file = read_file(os.path.join(path, "config.json") if os.path.isdir(path) else path)
@@ -39,8 +37,7 @@ def read(path, kind=""):
     file.expect(type(names) is list and type(names[0]) is str, "architectures", names, "of names")
     why = []
     for family in dict.fromkeys((said, kind or said)):
-        count_by = by_formulas if family in FAMILIES else by_transformers
-        counted = count_by(file, family, names[0])
+        counted = (by_formulas if family in FAMILIES else by_transformers)(file, family, names[0])
         if "error" not in counted:
             break
         why.append(counted["error"])

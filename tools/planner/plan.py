@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Counts what a rank holds, borrows, sends and copies in a step, by the chapters' cards, or as
-DeepSpeed 0.19.6 does it (zero/stage_1_and_2.py, zero/stage3.py, zero/partition_parameters.py).
-
-`q` is always the question: all options with what follows from them, as question() makes it."""
+DeepSpeed 0.19.6 does it (zero/stage_1_and_2.py, zero/stage3.py, zero/partition_parameters.py). `q`
+is always the question: all options with what follows from them, as question() makes it."""
 import json
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -27,9 +26,8 @@ BUCKET, LIVE = 500_000_000, 1_000_000_000
 
 
 class Term(NamedTuple):
-    """Bytes that a rank needs: `size` bytes for each element that measured() counts under the name
-    `of`, `count` times; where `most` is set, at most `most` times for each layer and
-    micro-batch."""
+    """Bytes that a rank needs: `size` for each element that measured() counts as `of`, `count`
+    times; where `most` is set, at most `most` times for each layer and micro-batch."""
     place: str  # one of PLACES, or "borrowed" on the device
     kind: str
     size: float
@@ -40,8 +38,7 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """A plan: a chapter's card, or one derived from it. "How often" is a pair: how often in a step
-    and how often in a micro-batch."""
+    """A plan: a chapter's card, or one derived from it. How often: (a step, a micro-batch)."""
     name: str
     mixed_precision: bool
     held: dict  # by kind: "replicated", "sharded", "sharded on the host" or "sharded on the disk"
@@ -67,12 +64,9 @@ class Card:
 
 
 def card_of(values):
-    """The Card of an object in notes/cards.json, where "2" is twice a step, "2A" twice a
-    micro-batch."""
+    """The Card of an object in notes/cards.json: "2" is twice a step, "2A" twice a micro-batch."""
     def often(text):
-        if text.endswith("A"):
-            return 0, int(text[:-1] or 1)
-        return int(text), 0
+        return (0, int(text[:-1] or 1)) if text.endswith("A") else (int(text), 0)
 
     sent, copied = ({name: often(text) for name, text in values[key].items()}
                     for key in ("sent", "copied"))
@@ -93,8 +87,7 @@ def deepspeed_card(stage, optimizer="none", param="none"):
     offloads, held, name = stage > 0 and optimizer != "none", dict(card.held), card.name
     if offloads:
         held["optimizer"] = how[optimizer]
-        if stage > 1:
-            held["gradients"] = how["cpu"]
+        held["gradients"] = how["cpu"] if stage > 1 else held["gradients"]
         name = f"zero{stage}_offload"
     copied = dict.fromkeys(WAYS, (int(offloads), 0))
     if stage == 3:
@@ -111,9 +104,8 @@ def deepspeed_card(stage, optimizer="none", param="none"):
 
 def as_deepspeed(card):
     """DeepSpeed's card with the same stage and the same places."""
-    device = dict(zip(PLACES, ("none", "cpu", "nvme")))
-    return deepspeed_card(card.stage, device[card.place("optimizer")],
-                          device[card.place("parameters")])
+    name = dict(zip(PLACES, ("none", "cpu", "nvme")))
+    return deepspeed_card(card.stage, *(name[card.place(k)] for k in ("optimizer", "parameters")))
 
 
 MADE = [*map(deepspeed_card, (1, 2), ("cpu", "cpu")), deepspeed_card(3, "cpu", "cpu"),
@@ -128,32 +120,27 @@ def costs(q, card):
     width = BYTES[q.dtype]
     if q.bytes:
         return q.bytes
-    if q.convention == "megatron":
-        return width, *MEGATRON[q.dtype]
-    if q.convention == "deepspeed":
-        return width, *DEEPSPEED[card.prefetches or card.offloads]
+    if q.convention != "paper":
+        return width, *(MEGATRON[q.dtype] if q.convention == "megatron" else
+                        DEEPSPEED[card.prefetches or card.offloads])
     # fp32 parameters are their own master weights if they are where Adam runs; in DeepSpeed, at
     # stages 0 and 3 on the device.
+    own_master = (card.place("parameters") == HOST) == card.offloads
     if card.theirs:
         own_master = not card.offloads and card.stage in (0, 3)
-    else:
-        own_master = (card.place("parameters") == HOST) == card.offloads
-    state = q.moments
-    if width != 4 or not own_master:
-        state += q.master
+    state = q.moments if width == 4 and own_master else q.moments + q.master
     if card.theirs and card.offloads:  # its second copy of gradients has the master weights' type
         state += q.master
     return width, q.gradient or width, state
 
 
 def adam_bytes(q, card):
-    """Bytes of an element that Adam moves: it reads and writes the state, reads the gradient, and
-    writes the parameter, which it also reads if that is its own master weight."""
+    """Bytes of an element that Adam moves: state both ways, the gradient in, the parameter out."""
     parameter, gradient, state = costs(q, card)
     if card.theirs and card.offloads and q.convention == "paper" and not q.bytes:
         state -= q.master  # the second copy of gradients is no state
     own_master = state <= 2 * parameter
-    return 2 * state + gradient + parameter * (2 if own_master else 1)
+    return 2 * state + gradient + parameter * (2 if own_master else 1)  # a master is read too
 
 
 def terms(q, card, frozen=False):
@@ -191,13 +178,11 @@ def of_programs(q, card, parameter, gradient, state):
 
 
 def of_deepspeed(q, card, parameter, gradient):
-    """Terms of DeepSpeed beside the state; the sizes are bytes of an element.
-
-    Stages 1 and 2 copy 16-bit parameters on the host to send them up
-    (param_buffer_of_bit16_for_cpu_offload), and keep gradients there only to add micro-batches
-    (accumulated_grads_in_cpu). State on NVMe is swapped through buffer_count buffers of a
-    sub-group. PyTorch keeps the pinned memory of parameters after stage 3 has copied them to its
-    own (_create_param_groups_fp16_flat_cpu_memory). hpZ has a second copy of parameters."""
+    """Terms of DeepSpeed beside the state; the sizes are bytes of an element. Stages 1 and 2 copy
+    16-bit parameters on the host to send them up (param_buffer_of_bit16_for_cpu_offload), and keep
+    gradients there only to add micro-batches (accumulated_grads_in_cpu). State on NVMe is swapped
+    through buffer_count buffers of a sub-group. PyTorch keeps the pinned memory of parameters after
+    stage 3 has copied them (_create_param_groups_fp16_flat_cpu_memory). hpZ copies parameters."""
     trained = gradient > 0
     if card.offloads and card.stage != 3 and q.convention == "paper":
         yield Term(HOST, "parameters", parameter if trained else 0, "shard")
@@ -218,10 +203,9 @@ def bucket(q, card):
     one, with overlap_comm two (setup_buckets), stage 3 has one. Stage 0 copies gradients by 5e8
     elements (engine.py, MEMORY_OPT_ALLREDUCE_SIZE)."""
     elements = q.elements or BUCKET if card.stage else min(BUCKET, q.parts[0])
-    count = 2 if q.overlap and card.stage in (1, 2) else 1
-    if not (q.contiguous or card.stage == 0 or (card.offloads and card.stage < 3)):
-        count = 0
-    return q.bucket or BYTES[q.dtype] * elements, count
+    some = 2 if q.overlap and card.stage in (1, 2) else 1
+    has_any = q.contiguous or card.stage == 0 or (card.offloads and card.stage < 3)
+    return q.bucket or BYTES[q.dtype] * elements, some if has_any else 0
 
 
 def buffers(q, card):
@@ -247,12 +231,9 @@ def own_terms(card, dtype):
 
 def sum_of(whole, part, unit):
     """`whole` + `part` times `unit`, as "4 + 12/N" or "1 + A"; "0" where both are 0."""
-    summands = []
-    if whole:
-        summands.append(f"{whole:g}")
-    if part:
-        summands.append(unit if (part, unit) == (1, "A") else f"{part:g}{unit}")
-    return " + ".join(summands) or "0"
+    first = f"{whole:g}" if whole else ""
+    second = "" if (part, unit) == (1, "A") else f"{part:g}"
+    return " + ".join(filter(None, (first, second + unit if part else ""))) or "0"
 
 
 def state_formula(of, place=DEVICE):
@@ -286,8 +267,7 @@ def measured(q, sizes, n):
 
 
 def cut_among(q, card, n):
-    """How many of n ranks share the state. Fewer than n with MiCS and FSDP's hybrid shards, where
-    each such group of ranks holds all of it."""
+    """How many of n ranks share the state: fewer than n with MiCS and FSDP's hybrid shards."""
     return q.shards if 0 < q.shards < n and card.stage else n
 
 
@@ -307,9 +287,8 @@ class Rank:
             self.add_memory(q, frozen, elements, memory)
             self.add_traffic(q, frozen, elements, cut)
         machine = min(n, q.gpus_per_machine)
-        host_of_machine = None
-        if q.convention == "deepspeed":
-            host_of_machine = estimate(q, card, n, machine, memory)
+        by_estimate = q.convention == "deepspeed"
+        host_of_machine = estimate(q, card, n, machine, memory) if by_estimate else None
         memory["borrowed"]["activations"] = q.activations
         if card.theirs and card.stage == 2 and not card.offloads and (
                 q.convention == "paper" and not q.bytes and q.master != BYTES[q.dtype]):
@@ -347,6 +326,7 @@ class Rank:
         many ranks share the state."""
         card, n, shard, layers = self.card, self.ranks, elements["shard"], len(q.sizes)
         parameter, gradient, _ = costs(q, card)
+        gradient = 0 if frozen else gradient
         for what in (*PHASES, *WAYS):
             a_step, a_micro_batch = card.often(what, frozen)
             times = a_step + a_micro_batch * q.accumulate
@@ -356,9 +336,7 @@ class Rank:
                     self.collectives += times * layers
             else:
                 # To the host go gradients if the optimizer is there, else new parameters.
-                size = parameter
-                if what == "to_host" and card.offloads:
-                    size = 0 if frozen else gradient
+                size = gradient if what == "to_host" and card.offloads else parameter
                 self.copied[what] += times * size * shard
         if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # backward gathers among hpz ranks
             self.elements["backward"] -= q.accumulate * (
@@ -367,12 +345,9 @@ class Rank:
             self.collectives += 2 * layers  # replicas all-reduce their shards of gradients
 
     def bytes_sent(self, q, cut):
-        """Adds what replicas of a state send to the elements of backward; returns the bytes of all
-        elements. Gradients may be sent in a dtype of their own."""
-        width, between, replicas = BYTES[q.dtype], 0, self.ranks // cut
-        if replicas > 1:
-            shard = measured(q, q.counted[0], cut)["shard"]
-            between = 2 * (replicas - 1) * shard // replicas
+        """Adds what replicas send to backward's elements; returns the bytes of all elements."""
+        width, replicas = BYTES[q.dtype], self.ranks // cut
+        between = 2 * (replicas - 1) * measured(q, q.counted[0], cut)["shard"] // replicas
         gathers = 1 if self.card.stage == 3 else 0  # in backward, beside the reduce-scatter
         gradients = self.elements["backward"] // (1 + gathers) + between
         self.elements["backward"] += between
@@ -382,8 +357,7 @@ class Rank:
 def estimate(q, card, n, machine, there):
     """Replaces the bytes in `there`, {place: {kind}}, by those of DeepSpeed's
     estimate_zero2_model_states_mem_needs and estimate_zero3_model_states_mem_needs. Returns the
-    bytes of a host, on which `machine` ranks run; None for plans that these functions do not
-    know."""
+    bytes of a host, on which `machine` ranks run; None for plans that these do not know."""
     count, largest, nodes = sum(q.parts), max(map(sum, q.sizes)), -(-n // machine)
     offloads, streams = (card.place(kind) == HOST for kind in ("optimizer", "parameters"))
     if not card.theirs or card.stage < 2 or DISK in map(card.place, STATE) or (

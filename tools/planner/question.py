@@ -22,8 +22,7 @@ from .plan import ALL, CHAPTERS, DISK, LIVE, PLANS, answer, as_deepspeed
 from .times import has_time, notes, operations, scaled, table
 from .words import advice, figures, folded, plural, sized, told
 
-# How ms-swift, LLaMA-Factory, xtuner and Lightning name DeepSpeed's plans, as
-# ds_z3_offload_config.json.
+# DeepSpeed's plans as ms-swift, LLaMA-Factory, xtuner and Lightning name them: ds_z3_config.json.
 NAMED = re.compile(r"(deepspeed_|default_?|ds_)?(zero_?|stage_?|z)?(?P<stage>[0-3])"
                    r"(?P<away>_offload)?(_config)?(\.json)?")
 # Names of attention that stores no s x s matrices. The other names are eager, disabled, programs.
@@ -60,9 +59,7 @@ def asked_by_others(given):
         asked, _ = deepspeed(File("the line", {"zero_optimization": zero}), given)
         del asked["dtype"]
         return asked, {}
-    if kind[:6] == "MULTI_" or kind == "NO":
-        return {"card": PLANS["ddp"]}, {}
-    return {}, {}
+    return {"card": PLANS["ddp"]} if kind[:6] == "MULTI_" or kind == "NO" else {}, {}
 
 
 def set_ranks(given, names):
@@ -79,8 +76,7 @@ def set_ranks(given, names):
 
 
 def of_machine(name, given):
-    """The options that --machine stands for. `name` is a key of notes/machines.json, or a file of
-    the same form, whose figures need no sources."""
+    """The options of a machine in notes/machines.json, or in a file like it without sources."""
     known = json.loads((ROOT / "notes/machines.json").read_text("utf-8"))
     refuse(name not in known and not os.path.isfile(name),
            f"--machine: {name or 'nothing':.40} is none of {', '.join(known)}, nor a file")
@@ -106,7 +102,11 @@ def of_machine(name, given):
 def question(argv):
     """The options in argv and all that follows from them, as a namespace. It is called q in all of
     the planner, and answer() adds the plans. Raises a Failure for what cannot be planned."""
-    argv = unquoted(argv)
+    if len(argv) == 1 and " " in argv[0]:  # a whole command line in quotes
+        try:
+            argv = shlex.split(argv[0])
+        except ValueError as error:
+            raise Failure(f"the line in quotes cannot be read: {error}", 2) from None
     line = bool(argv) and argv[0][:1] != "-"
     options, others = options_in(argv, line)
     given = vars(parser().parse_args(options))
@@ -129,7 +129,13 @@ def question(argv):
     q.notes = [*q.notes, *passed_over(q, names)]
     if others:
         q.keys = keys | {"passed over": others}
-    set_bytes(q)
+    if q.bytes:
+        parts = re.fullmatch(r"([24]),(\d),(\d|1[0-6])", q.bytes)
+        refuse(not parts, f"--bytes: {q.bytes} is not P,G,K with P 2 or 4, G below 10, K up to 16")
+        q.bytes = tuple(map(int, parts.groups()))
+        q.dtype = "bf16" if q.bytes[0] == 2 else "fp32"
+    refuse(q.convention == "deepspeed" and q.dtype == "fp32",
+           "--convention deepspeed counts no --dtype fp32")
     if q.config and not os.path.exists(q.config) and q.config not in model.NAMED:
         raise Failure(f"cannot read {q.config:.80}: download its config.json, or say --params", 3)
     q.model = model.read(q.config, q.model_type) if q.config else model_of_size(q)
@@ -148,30 +154,17 @@ def question(argv):
     return q
 
 
-def unquoted(argv):
-    """The words of a whole command line that was given as one word, in quotes; else argv."""
-    if len(argv) != 1 or " " not in argv[0]:
-        return argv
-    try:
-        return shlex.split(argv[0])
-    except ValueError as error:
-        raise Failure(f"the line in quotes cannot be read: {error}", 2) from None
-
-
 def check_options(given, file, names, theirs, others):
     """Refuses options that lack one they need, or exclude each other. file: the options that
     another program's file asked for; names: how each option was written. An option of another
     program (`theirs`) is moved from `given` to `others` instead."""
     known = given.keys() | file.keys()
-    if not known & {"gpu", "ranks"}:
-        autos = ", ".join(word for word in others if " " in word)
-        refuse(True, "say --ranks, or --gpu for the fewest that do"
-               + (f" ({autos} says neither)" if autos else ""))
-    lacks = ""
+    autos = ", ".join(word for word in others if " " in word)
+    refuse(not known & {"gpu", "ranks"}, "say --ranks, or --gpu for the fewest that do"
+           + (f" ({autos} says neither)" if autos else ""))
+    lacks = "" if {"config", "width"} & known else "a model's config.json"
     if "batch" not in known:
         lacks = "a batch"
-    elif not {"config", "width"} & known:
-        lacks = "a model's config.json"
     if "sequence" in theirs and lacks:
         others.append(f"{names['sequence']} {given.pop('sequence')}: activations need {lacks}")
         known.discard("sequence")
@@ -189,24 +182,9 @@ def defaults():
     """The value of each option that is not given, as deepspeed() and notes/options.json have it."""
     values, _ = deepspeed(File("", {}), {})
     for names, kind, _, *default in ROWS:
-        name = names.split()[0]
-        if default:
-            values[name] = value_of(name, *default, kind)
-        else:
-            values[name] = "" if kind in ("NAME", "FILE", "VALUE") else 0
+        name, none = names.split()[0], "" if kind in ("NAME", "FILE", "VALUE") else 0
+        values[name] = value_of(name, *default, kind) if default else none
     return values | {"card": None, "unwrapped": False, "hybrid": False, "notes": []}
-
-
-def set_bytes(q):
-    """Sets q.bytes to three numbers, bytes of a parameter, of its gradient and of its optimizer
-    state, and q.dtype accordingly, if --bytes is said."""
-    if q.bytes:
-        parts = re.fullmatch(r"([24]),(\d),(\d|1[0-6])", q.bytes)
-        refuse(not parts, f"--bytes: {q.bytes} is not P,G,K with P 2 or 4, G below 10, K up to 16")
-        q.bytes = tuple(map(int, parts.groups()))
-        q.dtype = "bf16" if q.bytes[0] == 2 else "fp32"
-    refuse(q.convention == "deepspeed" and q.dtype == "fp32",
-           "--convention deepspeed counts no --dtype fp32")
 
 
 def check_scale(q):
@@ -220,8 +198,7 @@ def check_scale(q):
 
 
 def passed_over(q, names):
-    """Yields a note on each of adapters, quantized weights and tensor parallelism that is asked
-    for, because no plan has them."""
+    """Yields notes on adapters, quantized weights and tensor parallelism, which no plan has."""
     kind, bits = q.finetuning_type.lower(), q.quantization_bit
     if kind not in ("", "full") and not q.trainable:
         yield (f"{names['finetuning_type']} {q.finetuning_type:.40}: planned as if all parameters "
@@ -235,14 +212,12 @@ def passed_over(q, names):
 
 
 def model_of_size(q):
-    """A model of --params parameters: --layers equal layers, one of them --largest_layer if said.
-    Raises a Failure where they do not add up."""
+    """A model of --params in equal --layers, with --largest_layer; a Failure if there is none."""
     sizes = [q.largest_layer] if q.largest_layer else []
     layers, rest = q.layers - len(sizes), q.params - sum(sizes)
-    if rest < layers or (sizes and rest > layers * sizes[0]):
-        largest = f" of which the largest has {spaced(q.largest_layer)}" if sizes else ""
-        raise Failure(f"{plural(q.params, 'parameter')} cannot be {plural(q.layers, 'layer')}"
-                      f"{largest}", 2)
+    largest = f" of which the largest has {spaced(q.largest_layer)}" if sizes else ""
+    refuse(rest < layers or (sizes and rest > layers * sizes[0]),
+           f"{plural(q.params, 'parameter')} cannot be {plural(q.layers, 'layer')}{largest}")
     sizes += [rest // layers + (l < rest % layers) for l in range(layers)]
     return SimpleNamespace(sizes=sizes, active=q.params, blocks=q.layers, hidden=q.width,
                            heads=q.heads, vocabulary=0, head=False, inner=None, notes=[])
@@ -258,14 +233,12 @@ def set_layers(q):
     # Frozen parameters up to the end of each layer, rounded down, so that they add up exactly.
     ends = [(count - trained) * end // count for end in accumulate([0, *sizes])]
     frozen = [after - before for before, after in pairwise(ends)]
-    if trained == count:
-        q.sizes = [(size,) for size in sizes]
-    else:
+    q.sizes = [(size,) for size in sizes]
+    if trained != count:
         q.sizes = [(size - part, part) for size, part in zip(sizes, frozen)]
     refuse(min(map(min, q.sizes)) < 1, f"{plural(trained, 'trainable parameter')} and "
            f"{spaced(count - trained)} frozen ones cannot both be in each of {len(sizes)} layers")
-    parts = [*zip(*q.sizes)]
-    q.counted, q.parts = [*map(Counter, parts)], [*map(sum, parts)]
+    q.counted, q.parts = ([*map(count, zip(*q.sizes))] for count in (Counter, sum))
 
 
 def set_activations(q):
@@ -288,9 +261,8 @@ def set_activations(q):
     # Bytes of the loss, a token. Ours takes the logits and their gradient, in the dtype.
     # transformers' takes 12 bytes a word: log-probabilities, their gradient and that of the
     # logits, in fp32 (PyTorch's cross_entropy).
-    loss = (shape.vocabulary or 0) * (2 * BYTES[q.dtype] if ours else 12)
-    if q.liger or not shape.head:
-        loss = 0
+    has_loss, per_word = shape.head and not q.liger, 2 * BYTES[q.dtype] if ours else 12
+    loss = per_word * (shape.vocabulary or 0) if has_loss else 0
     formula = by_parts if shape.inner else by_korthikanti
     q.activations, q.formula = formula(q, ours, fused, loss)
     refuse(q.activations > 1e15, f"{q.activations:.0e} bytes of activations fit nowhere")
@@ -302,16 +274,13 @@ def by_parts(q, ours, fused, loss):
     and one block at a time keeps all."""
     shape, width = q.model, BYTES[q.dtype]
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
-    pairs = shape.heads * q.sequence * width  # bytes a token of the s x s matrices
-    if fused or q.recompute == "attention":
-        pairs = 0
-    # Beside the blocks: an output, its norm and a gradient; and, while a block goes backward,
-    # gradients of queries, keys and values, by head and by token.
+    stored = not fused and q.recompute != "attention"
+    pairs = shape.heads * q.sequence * width if stored else 0  # bytes a token of s x s matrices
+    # An output, its norm, a gradient; in a block's backward those of its heads, twice.
     once = width * (3 * shape.hidden + 2 * (queries + 2 * keys)) + pairs
     block = (our_block if ours else transformers_block)(shape, width, queries, keys, pairs)
-    rows = q.sequence * q.batch
-    if ours:  # each tensor is rounded up to 64 bytes
-        rows = -(-rows * width // 64) * 64 // width
+    rows = q.sequence * q.batch  # ours rounds each tensor up to 64 bytes
+    rows = -(-rows * width // 64) * 64 // width if ours else rows
     inputs = shape.blocks - 1 if q.recompute == "full" else 0
     whole = shape.blocks - inputs
     return rows * (inputs * width * shape.hidden + whole * block + once + loss), (
@@ -320,9 +289,8 @@ def by_parts(q, ours, fused, loss):
 
 def by_korthikanti(q, _, fused, loss):
     """The same for any other transformer in 16 bits, by Korthikanti and others, arXiv 2205.05198,
-    sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes. With --recompute attention it does
-    not keep the matrices, 5 a s; with full it keeps its input, 2 h, and one layer at a time keeps
-    all."""
+    sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes. With --recompute attention it does not
+    keep the matrices, 5 a s; with full it keeps its input, 2 h, and one layer at a time all."""
     shape = q.model
     kept, whole = {"none": (0, shape.blocks), "attention": (34, 0), "full": (2, 1)}[q.recompute]
     block = 34 * shape.hidden + (0 if fused else 5 * shape.heads * q.sequence)
@@ -343,8 +311,7 @@ def transformers_block(shape, width, queries, keys, pairs):
     """The same of transformers' Llama, Mistral, Qwen2 and Qwen3. A norm keeps its input in fp32 and
     both of its products. The MLP keeps the gate, its SiLU, up, and their product. Attention keeps
     queries, keys, values, its output, and 4 bytes a head. Eager attention keeps softmax in fp32 and
-    a 16-bit copy, and keys and values for all heads. (tests/programs/plan_model_test.py measures
-    this.)"""
+    a copy, and keys and values for all heads. (Measured in tests/programs/plan_model_test.py.)"""
     kept = 8 * shape.hidden + 8 + width * (
         4 * shape.hidden + 2 * (queries + keys) + 4 * shape.inner)
     if shape.family == "qwen3":  # norms of queries and keys, by head
@@ -377,8 +344,7 @@ def set_plans(q, named):
     refuse(q.shards and q.convention == "deepspeed", "--convention deepspeed knows no --shards")
     refuse(q.ranks % min(q.hpz, q.ranks or q.hpz), f"zero_hpz_partition_size {q.hpz} does not "
            f"divide {q.ranks} ranks: DeepSpeed stops")
-    if q.hybrid and not q.shards:
-        q.shards = q.gpus_per_machine
+    q.shards = q.shards or (q.gpus_per_machine if q.hybrid else 0)
     refuse(q.shards and q.ranks % q.shards and q.ranks > q.shards,
            f"{q.ranks} ranks are no multiple of the {q.shards} that share a model's state")
     if 0 < q.shards < q.ranks:
@@ -392,8 +358,7 @@ def set_plans(q, named):
 
 
 def written(q):
-    """The chosen plan as the text that --write asks for: a configuration or a command. Raises a
-    Failure if no plan is chosen, or if it does not fit."""
+    """The chosen plan as --write's text; a Failure if none is chosen, or if it does not fit."""
     refuse(not q.plan, f"--write {q.write}: which plan? Say --gpu or --chapter")
     if q.gpu and not q.plan.fits:
         raise Failure(advice(q), 6)

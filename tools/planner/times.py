@@ -13,12 +13,10 @@ BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as i
 
 
 def operations(q):
-    """(operations of each layer's forward, of each layer's backward), for one token.
-
-    A weight takes two operations. Causal attention takes 2 s q for s tokens of q numbers, half of
-    its matrices' 4 s q. An embedding is looked up. Backward forms two gradients, but none of frozen
-    weights, and repeats what --recompute says. (Narayanan and others, arXiv 2104.04473, appendix,
-    without the half)"""
+    """(operations of each layer's forward, of each layer's backward), for one token. A weight takes
+    two. Causal attention takes 2 s q for s tokens of q numbers, half of its matrices' 4 s q. An
+    embedding is looked up. Backward forms two gradients, none of frozen weights, and repeats what
+    --recompute says. (Narayanan and others, arXiv 2104.04473, appendix, without the half)"""
     model, sizes = q.model, [sum(parts) for parts in q.sizes]
     trained = q.parts[0] / sum(q.parts)
     weights, attention = [2 * size for size in sizes], [0] * len(sizes)
@@ -27,9 +25,8 @@ def operations(q):
         ends = sizes[0] + sizes[-1]
         active = (model.active - ends) / max(1, sum(sizes) - ends)  # experts that a token passes
         queries = (model.heads * model.head_dim if model.inner else model.hidden) or 0
-        head = weights[-1]
-        if model.head and model.vocabulary and model.hidden:
-            head = 2 * model.vocabulary * model.hidden
+        has_head = model.head and model.vocabulary and model.hidden
+        head = 2 * model.vocabulary * model.hidden if has_head else weights[-1]
         weights = [0, *(active * count for count in weights[1:-1]), head]
         attention = [0, *[2 * q.sequence * queries] * (len(sizes) - 2), 0]
     elif q.width:
@@ -47,10 +44,8 @@ def operations(q):
 
 
 def machine(q):
-    """The Machine that the options describe. With --compute, milliseconds, an operation of work()
-    is a millisecond."""
-    flops = q.flops or (1e-9 if q.compute else 0)
-    node = q.gpus_per_machine if q.node_link else 1
+    """The options' Machine. With --compute, an operation of work() is a millisecond."""
+    flops, node = q.flops or (1e-9 if q.compute else 0), q.gpus_per_machine if q.node_link else 1
     return Machine(flops, q.memory, q.host_memory, q.bus, q.disk, q.link, q.latency, node,
                    q.node_link, q.node_latency)
 
@@ -64,9 +59,8 @@ def work(q, card, n, accumulate):
         tokens = q.compute / accumulate / sum(map(sum, q.operations))
     forward, backward = ([tokens * count for count in counts] for counts in q.operations)
     trained = [padded(parts[0], cut) for parts in q.sizes]
-    pieces = ()
-    if card.place("optimizer") == DISK:
-        pieces = tuple(min(MOST_PIECES, -(-size // cut // q.piece)) for size in trained)
+    pieces = tuple(min(MOST_PIECES, -(-size // cut // q.piece)) for size in trained
+                   if card.place("optimizer") == DISK)
     return Work(
         card, n, [sum(padded(size, cut) for size in parts) for parts in q.sizes], trained, forward,
         backward, accumulate, width, q.sends or width, adam_bytes(q, card), state, pieces,
@@ -94,8 +88,7 @@ ROWS = ("step", "computation", *(f"{part} {how}" for part in PARTS
 
 
 def step(q, card, n, beside=False, accumulate=0):
-    """{figure: ms} of a step on n ranks, with its tokens per second and rank. beside: messages pass
-    beside computation; accumulate: micro-batches, 0 for the question's."""
+    """{figure: ms} of a step on n ranks, and tokens/s. accumulate: 0 for the question's number."""
     accumulate = accumulate or q.accumulate
     prefetch = 0 if card.theirs and q.overlap is False else q.prefetch
     figures = work(q, card, n, accumulate).figures(machine(q), prefetch, beside, card.theirs)
@@ -103,11 +96,6 @@ def step(q, card, n, beside=False, accumulate=0):
     if tokens and figures["computation"]:
         figures["tokens/s per rank"] = 1e3 * tokens / figures["step"]
     return figures
-
-
-def exposed_percent(figures):
-    """The share of a step in which messages pass and nothing is computed."""
-    return 100 * figures.get("messages exposed", 0) / figures["step"]
 
 
 def ways(q, card):
@@ -145,15 +133,13 @@ def table(q, plans):
 
     def ms(figures, mark):
         seconds = figures["step"] / 1e3
-        if seconds < 10:
-            return f"{figures['step']:.0f}{mark}"
-        if seconds < 1000:
-            digits = 1 if seconds < 100 and width > 7 else 0
-            return f"{seconds:.{digits}f}s{mark}"
-        return f"{seconds / 60:.0f}m{mark}"
+        if seconds >= 1000:
+            return f"{seconds / 60:.0f}m{mark}"
+        digits = 1 if seconds < 100 and width > 7 else 0
+        return f"{figures['step']:.0f}{mark}" if seconds < 10 else f"{seconds:.{digits}f}s{mark}"
 
     def exposed(figures, _):
-        return f"{exposed_percent(figures):.1f}"
+        return f"{100 * figures.get('messages exposed', 0) / figures['step']:.1f}"
 
     for title, cell in (("ms of a step", ms), ("% of it with messages exposed", exposed)):
         heads = "".join(f"{name[:width - 1]:>{width}}" for name in plans)

@@ -32,8 +32,7 @@ def plural(count, what):
 
 
 def took(q, rank):
-    """{whether messages pass beside computation: figures of the rank's step}, with one entry where
-    both ways to play take the same time."""
+    """{whether messages pass beside computation: a step's figures}; one entry if both are equal."""
     steps = {beside: step(q, rank.card, rank.ranks, beside) for beside in ways(q, rank.card)}
     if len(steps) == 2 and steps[True]["step"] == steps[False]["step"]:
         del steps[True]
@@ -61,31 +60,28 @@ def lasts(q, card, beside, figures):
 
 
 def streamed(q, rank):
-    """Yields the terms of a step whose layers stream through the device, as far as speeds are
-    given; each is the time of one resource."""
+    """Yields the times of a step whose layers stream through the device, by resource."""
     forward, backward = (over(sum(counts) / 1e3, q.flops) for counts in q.operations)  # of a token
     up, down = (over(size / q.accumulate, q.bus) for size in reversed(rank.copied.values()))
     disk, adam = over(rank.disk, q.disk), over(rank.adam, q.host_memory)
-    tokens, terms = q.batch * q.sequence, []
-    if tokens and q.flops:
-        terms.append(f"forward {timed(tokens * forward)}, backward {timed(tokens * backward)}")
-    if q.bus:
-        terms.append(f"bus {timed(up / 2)} up in either, {timed(down)} down in backward")
+    tokens = q.batch * q.sequence
+    computes = f"forward {timed(tokens * forward)}, backward {timed(tokens * backward)}"
+    copies = f"bus {timed(up / 2)} up in either, {timed(down)} down in backward"
+    micro_batch = [text for holds, text in ((tokens and q.flops, computes), (q.bus, copies))
+                   if holds]
     if q.bus and q.flops:  # w P/N / bus = 2 P tokens / flops; in backward twice as much of both
-        terms.append(f"hidden from {spaced(round(up / 2 / forward))} tokens on")
-    if terms:
+        micro_batch.append(f"hidden from {spaced(round(up / 2 / forward))} tokens on")
+    if micro_batch:
         size = f" of {spaced(tokens)} tokens" if tokens else ""
-        yield f"a micro-batch{size}: " + ", ".join(terms)
-    terms = []
-    if disk:
-        terms.append(f"read {timed(disk)}, beside it write {timed(disk)}")
+        yield f"a micro-batch{size}: " + ", ".join(micro_batch)
+    update = [f"read {timed(disk)}, beside it write {timed(disk)}"] if disk else []
     if disk and q.flops:  # a tenth, when all tokens take nine times as long
         least = round(9 * disk / (forward + backward))
-        terms.append(f"a tenth of a step from {spaced(least)} tokens on")
+        update.append(f"a tenth of a step from {spaced(least)} tokens on")
     if adam:
-        terms.append(f"Adam {timed(adam)}")
-    if terms:
-        yield "an update: " + ", ".join(terms)
+        update.append(f"Adam {timed(adam)}")
+    if update:
+        yield "an update: " + ", ".join(update)
 
 
 def needs(q, rank):
@@ -98,38 +94,25 @@ def needs(q, rank):
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def room(q):
-    """What each rank may use, as --gpu, --host and their headrooms say."""
-    text = sized(q.gpu)
-    if q.headroom:
-        text += f" with {sized(q.headroom)} of headroom"
-    if q.host:
-        text += f" and {sized(q.host)} of host"
-        if q.host_headroom:
-            text += f" with {sized(q.host_headroom)}"
-    return text
-
-
 def advice(q):
     """Which plan to take, in one sentence."""
     plan = q.plan
-    ranks, at = f"{plural(q.ranks, 'rank')} of {room(q)}", q.plans.index(plan)
+    room = sized(q.gpu) + (f" with {sized(q.headroom)} of headroom" if q.headroom else "")
+    if q.host:
+        room += f" and {sized(q.host)} of host"
+        room += f" with {sized(q.host_headroom)}" if q.host_headroom else ""
+    ranks, at = f"{plural(q.ranks, 'rank')} of {room}", q.plans.index(plan)
     if plan.fits:
-        before, rest = q.plans[at - 1], ""
+        before, rest = q.plans[at - 1], ", and no chapter sends less" if len(q.plans) > 1 else ""
         if at:
-            rest = f"; {before.name} would need {sized(before.reserved)}"
-            if before.fewest:
-                rest += f", or {plural(before.fewest, 'rank')}"
-        elif len(q.plans) > 1:
-            rest = ", and no chapter sends less"
+            more = f", or {plural(before.fewest, 'rank')}" if before.fewest else ""
+            rest = f"; {before.name} would need {sized(before.reserved)}{more}"
         return f"Take {plan.name} on {ranks}: {needs(q, plan)}{rest}."
     free = q.gpu - q.headroom
     if plan.fewest:
-        host, more, sold = "", "", ""
-        if plan.reserved <= free:
-            host = f" ({plan.name} needs {sized(plan.host)} of a rank's host)"
-        if plan.fewest > q.ranks:
-            more = " or more"
+        more, sold = " or more" if plan.fewest > q.ranks else "", ""
+        needs_host = f" ({plan.name} needs {sized(plan.host)} of a rank's host)"
+        host = needs_host if plan.reserved <= free else ""
         # A card that is sold as 80 GB has 80 GiB, of which PyTorch reports 79.1 to 79.2.
         if free < plan.reserved <= 1.073 * free and q.gpu % 10 ** 9 == 0:
             sold = (f" Cards sold as {q.gpu // 10 ** 9} GB have GiB: it may fit in --gpu "
@@ -139,14 +122,12 @@ def advice(q):
     if plan.every <= free:
         why = f"{plan.name} needs more of the host"
     else:
-        less = "smaller layers"
-        if plan.every - q.activations <= free:
-            less = "fewer activations"
-        elif len(q.plans) == 1 and plan.card.stage < 3:
-            less += ", or a later chapter"
+        later = ", or a later chapter" if len(q.plans) == 1 and plan.card.stage < 3 else ""
+        fewer = plan.every - q.activations <= free
+        less = "fewer activations" if fewer else f"smaller layers{later}"
         why = (f"even {plan.name} keeps {sized(plan.every)} on every rank; take larger GPUs or "
                f"{less}")
-    return f"None fits in {room(q)} on up to {spaced(MOST_RANKS)} ranks: {why}."
+    return f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: {why}."
 
 
 def figures(q, plan):
@@ -170,34 +151,29 @@ def figures(q, plan):
         "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied) | {
         "  read, and written": plan.disk}
     yield "time of a step", "ms", step_figures(took(q, plan) if has_time(q) else {})
-    on_gpu = {}
-    if q.gpu:
-        on_gpu = {
-            f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
-            "fewest ranks": str(plan.fewest or "none"),
-            "  reserved then": plan.then and plan.then.reserved,
-            "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every}
-    yield "on such a GPU", "bytes", on_gpu
+    yield "on such a GPU", "bytes", {
+        f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
+        "fewest ranks": str(plan.fewest or "none"),
+        "  reserved then": plan.then and plan.then.reserved,
+        "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every
+    } if q.gpu else {}
 
 
 def step_figures(steps):
     """{label: figure} of what took() returns; + marks messages beside computation."""
     rows = {}
-    for beside in (False, True):
-        played = steps.get(beside, {})
+    for mark, beside in (("", False), (" +", True)):
         for what in ROWS:
-            figure = played.get(what)
+            figure = rows[what + mark] = steps.get(beside, {}).get(what)
             if figure is not None and "/" in what:
-                figure = f"{figure:.0f}"
-            rows[what + (" +" if beside else "")] = figure
+                rows[what + mark] = f"{figure:.0f}"
     return rows
 
 
 def per(unit, formulas):
     trained, *frozen = formulas
-    if frozen:
-        return f"{trained} {unit} per trained parameter and {frozen[0]} per frozen one"
-    return f"{trained} {unit} per parameter"
+    whose = f"trained parameter and {frozen[0]} per frozen one" if frozen else "parameter"
+    return f"{trained} {unit} per {whose}"
 
 
 def kinds(sizes):
@@ -206,8 +182,7 @@ def kinds(sizes):
 
 
 def lines(q):
-    """Yields all about the one plan q.plan: what it holds, borrows and sends, and how long it
-    takes."""
+    """Yields all about q.plan: what it holds, borrows and sends, and how long it takes."""
     plan, card = q.plan, q.plan.card
     if q.gpu:
         yield advice(q)
@@ -240,29 +215,24 @@ def lines(q):
 
 def holds(plan):
     """What a rank holds throughout a step, in each place."""
-    loading, held = plan.on_host["loading"], ["nothing"]
-    if plan.held:
-        held = [f"{sized(plan.held)}, {per('bytes', plan.formulas[DEVICE])}: "
-                f"{kinds(plan.resident)}"]
+    loading = plan.on_host["loading"]
+    state = f"{sized(plan.held)}, {per('bytes', plan.formulas[DEVICE])}: {kinds(plan.resident)}"
+    held = [state if plan.held else "nothing"]
     for place, size, by_kind in ((HOST, plan.host - loading, plan.on_host),
                                  (DISK, plan.disk, plan.on_disk)):
         if size:
             held.append(f"on its {place} {sized(size)}, {per('bytes', plan.formulas[place])}")
             if sum(map(bool, by_kind.values())) > 1:
                 held[-1] += f": {kinds(by_kind | {'loading': 0})}"
-    text = f"holds {'; '.join(held)}"
-    if loading:
-        text += f", and {sized(loading)} of pinned memory that loading leaves"
-    return text
+    leaves = f", and {sized(loading)} of pinned memory that loading leaves"
+    return f"holds {'; '.join(held)}{leaves if loading else ''}"
 
 
 def sends(q, plan):
     """What a rank sends, copies, reads and writes in a step."""
-    text, replicas = "nothing", ""
-    groups = plan.ranks // cut_among(q, plan.card, plan.ranks)
-    if groups > 1:
-        replicas = f" and 2/N x {groups - 1}/{groups} between replicas"
+    text, groups = "nothing", plan.ranks // cut_among(q, plan.card, plan.ranks)
     if plan.sent:
+        replicas = f" and 2/N x {groups - 1}/{groups} between replicas" if groups > 1 else ""
         each = ", each" if len(q.parts) > 1 else ""
         text = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}{each} "
                 f"x (N - 1)/N{replicas}, in {plural(plan.collectives, 'message')} to each rank")
@@ -277,8 +247,7 @@ def sends(q, plan):
 
 
 def buckets(q, plan):
-    """Yields a line about buckets: how many messages make up all that is sent, or in DeepSpeed the
-    gradients, if each message is a full bucket; and the buckets' bytes."""
+    """Yields a line on buckets: how many messages they make in a step, and their bytes."""
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
     if plan.card.theirs:  # one reduction a step, or from stage 2 on one a micro-batch
         passes = q.accumulate if plan.card.stage > 1 else 1
@@ -305,13 +274,9 @@ def table(q):
     units = {"bytes": (UNITS[power], 10 ** power), "ms": ("ms", 1),
              "elements": (f"10^{power} of {BYTES[q.dtype]} bytes", 10 ** power)}
 
-    def text_of(cell, size):
-        if cell is None:
-            return "-"
-        return cell if isinstance(cell, str) else f"{cell / size:.2f}"
-
     def row(label, cells, size=1):
-        first, *others = [text_of(cell, size) for cell in cells]
+        cells = ["-" if cell is None else cell for cell in cells]
+        first, *others = [cell if type(cell) is str else f"{cell / size:.2f}" for cell in cells]
         # A long label may begin left of its column.
         return label + first.rjust(24 + width - len(label)) + "".join(
             cell.rjust(width) for cell in others)
@@ -330,17 +295,15 @@ def table(q):
 
 
 def told(q):
-    """Yields the answer's lines: about q.plan, or about all plans if there is none or with
-    --table."""
+    """Yields the answer's lines: about q.plan; if there is none, or with --table, about all."""
     plan, compared = q.plan, q.table or not q.plan
     by = f", by {plan.name}" if plan and (plan.fits or len(q.plans) == 1) else ""
     text = [f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, "
             f"on {plural(q.ranks, 'rank')}{by}", *q.notes]
     if compared:
         parameter, gradient, state = costs(q, q.plans[0].card)
-        label = LABELS.get((parameter, state), f"convention {q.convention}")
-        if q.bytes:
-            label = "as asked"
+        counted_by = LABELS.get((parameter, state), f"convention {q.convention}")
+        label = "as asked" if q.bytes else counted_by
         if len(q.parts) > 1:
             text.append(f"{spaced(q.parts[0])} of them are trained")
         text += [f"bytes per parameter: itself {parameter}, its gradient {gradient}, optimizer "
