@@ -178,9 +178,9 @@ def followed(trace, run, layer, element):
                 memory.write(view)
         places = [each["args"].get("writes") or each["args"].get("reads", []) for each in events]
         if event["layer"] == layer and event["task"] != "squared_norm":
-            for views in zip(*places):
-                values = [value_at(memory, view, element) for memory, view in zip(memories, views)]
-                rows.append((views[0], values))
+            rows += [(views[0], [value_at(memory, view, element)
+                                 for memory, view in zip(memories, views)])
+                     for views in zip(*places)]
         for lent in event["args"].get("lent", []):
             if lent["layer"] == layer and event["args"]["kind"] in TOLD_KINDS:
                 rows.append((lent, []))

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import (ALLOWS, ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE,
-                      WAITS, Outcome, read_log)
+from programs import (ALLOWS, ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, WAITS,
+                      Outcome, read_log)
 
 NONE = 0
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, INFINITY = ON_RANKS

@@ -234,7 +234,7 @@ def test_break_shows_what_catches_it(monkeypatch, capsys, number, said, shown):
     told = capsys.readouterr().out
     assert "\n-" in told and diff.test in told and shown in told
     results[0]["said"] = "another case"
-    with pytest.raises(sabotage.Failure, match="not caught as its page says: .* not in: another"):
+    with pytest.raises(sabotage.Failure, match=r"not caught as its page says: .* not in: another"):
         sabotage.show(diff, "mpich")
     results[0]["result"] = "OK"
     with pytest.raises(sabotage.Failure, match="not caught as its page says: expected was FAIL of"):

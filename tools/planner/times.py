@@ -113,7 +113,8 @@ def ways(q, card):
 def scaled(q):
     """By plan, [(ranks, micro-batches, figures, whether it fits)] for 1, 2, 4, ... ranks."""
     plans = {}
-    for card, beside in ((card, beside) for card in q.cards for beside in ways(q, card)):
+    columns = [(card, beside) for card in q.cards for beside in ways(q, card)]
+    for card, beside in columns:
         rows = plans[card.name.partition("_")[0] + ("+" if beside else "")] = []
         for n in (1 << power for power in range(MOST_RANKS.bit_length())):
             accumulate, rest = q.accumulate, 0
