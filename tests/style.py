@@ -44,8 +44,8 @@ def tidy(path, build):
     """The exit codes of clang-tidy, one process per core, each with one file."""
     def check(name):
         done = subprocess.run([path, "--quiet", "-p", build, name], cwd=ROOT, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        print(done.stdout, end="", flush=True)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        print(done.stdout, done.stderr if done.returncode else "", end="", flush=True)
         return done.returncode
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:

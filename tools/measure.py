@@ -142,18 +142,19 @@ def main():
             (asked.only == "figures" and name.startswith("figure "))
 
     blocks = render.load()
+    every = [name for page in render.PAGES for name in render.blocks_of(page)]
+    every += [f"figure {name}" for name in FIGURES]
     if asked.gpu:
         name, at, found = gpu_results(asked.gpu.read_text("utf-8"))
         blocks["gpu"] = {"machine": name, "when": at, "found": found}
     else:
         programs = Measured(asked.build.resolve(), asked.mpiexec, asked.torch)
-        every = [name for page in render.PAGES for name in render.blocks_of(page)]
-        for name in [*every, *(f"figure {name}" for name in FIGURES)]:
+        for name in every:
             if chosen(name):
                 print(name, flush=True)
                 if block := measured(name, programs, blocks):
                     blocks[name] = block
-    write(blocks)
+    write({name: block for name, block in blocks.items() if name in every})
     render.main()
 
 

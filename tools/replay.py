@@ -25,8 +25,13 @@ class Replay:
                           "played again of 02 to 08 on two ranks or more, from its second on")
         self.card = PLANS[name]
         self.width = held[0]["bytes"] / held[0]["elements"]
+        if not all(trace.events):
+            raise Failure("a rank has no events in this trace: it cannot be played", 3)
         own = [event for event in trace.events[0] if timed(event)]
-        last = [event for event in own if event["args"]["step"] == trace.steps[-1]]
+        updated = [event["args"]["step"] for event in own if event["task"] == "adam"]
+        if not updated:
+            raise Failure("all steps of this trace were skipped: it cannot be played", 3)
+        last = [event for event in own if event["args"]["step"] == max(updated)]
         counts = Counter(map(key, last))
         self.accumulate = counts["forward", 0]
         layers = range(len(trace.layers)) if self.tensors else ()
@@ -50,8 +55,11 @@ class Replay:
     def times(self, what, layer, step):
         """Returns how many ms a task takes on each rank, as play() of simulate.py asks for it."""
         machine, done = self.machine, self.left.get((what, layer, step), [[]])
-        if not all(done):
+        if not any(done):
             return [0] * self.ranks
+        if not all(done):
+            raise Failure(f"{what} of layer {layer} in step {step} ran on some ranks only: this "
+                          "trace cannot be played", 3)
         count = self.tensors if what in ("read", "write") else 1  # tensors, one after the other
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0

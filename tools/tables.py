@@ -264,11 +264,12 @@ OVERLAPPED = (CHAPTERS[1], *CHAPTERS[3:5])
 
 def with_two_streams(programs):
     """The programs of a copy of the repository, changed as notes/changing/overlap.md says."""
-    folder = programs.build / "overlap"
+    folder, build = ROOT / "build/overlap", programs.build
     follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
            copied(folder / "tree"))
     if not (folder / "build/build.ninja").exists():
-        mpi = "openmpi" if "openmpi" in programs.mpiexec[0] else "mpich"
+        options = json.loads((build / "meson-info/intro-buildoptions.json").read_text("utf-8"))
+        mpi = next(option["value"] for option in options if option["name"] == "mpi")
         output_of(["meson", "setup", f"{folder}/build", f"{folder}/tree", f"-Dmpi={mpi}"])
     output_of(["ninja", "-C", f"{folder}/build", *(f"{name}/{name}" for name in OVERLAPPED)])
     return programs.of_build(folder / "build")

@@ -29,8 +29,9 @@ void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_fro
   for (int i = 1; i < size; ++i) {
     const int peer = (rank + i) % size;  // each rank begins with its next, not all with rank 0
     peers.push_back({peer, out_to(peer), in_from(peer)});
-    if (moves_host_values(of)) continue;
     const ConstView& out = peers.back().out;
+    if (of == Collective::sums) sent_.scalars += out.size / 2 - 1;  // without the hash
+    if (moves_host_values(of)) continue;
     sent_.elements[of][here.phase] += out.size;
     sent_.padding += out.size - out.used;
   }
@@ -92,7 +93,6 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
     sums.totals.squares += sums.squares_on_host;
     const auto [loss, squares] = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
     all = gather(std::array{loss, squares, history_}, Collective::sums);
-    sent_.scalars += sent;
   });
   stream.synchronise();
   Totals totals;

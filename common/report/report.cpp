@@ -27,7 +27,7 @@ Json run_json(const Run& run, const Communicator& comm) {
   return {{"chapter", run.card.name},
           {"ranks", comm.size},
           {"dtype", name_of(run.options.dtype)},
-          {"family", reduction_schedule(run.card)},
+          {"family", reduction_schedule(run.card)},  // as logs have called it from the first
           {"mpi", or_null(comm.library())},
           {"device", name_of(run.choice.device)},
           {"gpu", or_null(run.device.name())},

@@ -25,7 +25,7 @@ struct Slice {
   int track;  // number of the stream's track; 0: the host's
   Phase phase;
   int step;  // of the whole run, from 1; 0: set-up
-  int order;  // number of the Order that put the work on its stream
+  int order;  // number of the HostAction that put the work on its stream
   Timestamp begin, end;
   By<Phase, std::int64_t> sent{};  // elements that this rank has sent until the end of a message
   std::vector<std::vector<float>> values{};  // at its end, of each view that the work writes

@@ -774,10 +774,11 @@ BAD = [("", "--config, --params"), ("--params 7B", "--ranks, --gpu"), ("--params
        (f"{ANY} --chapter 02", "02, bf16, fp32"), (f"{ANY} --write mpirun", "--gpu or --chapter"),
        ("--config llama3_8b --machine tpu", "tpu, h100, a100"),
        (f"{ANY} --scale", "--scale, --machine, --compute"),
+       (f"{ANY} --link 100 --scale", "--scale, need computation"),
        (f"{ANY} --machine h100 --batch 2 --width 64 --heads 1 --sequence 64 --scale "
         "--step_tokens 300", "300, 128"),
        (f"{ANY} --node_link 100", "--node_link needs --link"),
-       (f"{ANY} --machine h100 --scale --draw steps.png", "steps.png, .svg"),
+       (f"{ANY} --compute 9 --scale --draw steps.png", "steps.png, .svg"),
        (f"{ANY} --write fsdp2 --chapter 05", "cannot say 05, 06_zero3"),
        (f"{ANY} --write fsdp2 --chapter 07", "cannot say 07, zero3_offload")]
 

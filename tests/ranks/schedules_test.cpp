@@ -106,7 +106,7 @@ struct DelayingObserver : DeviceObserver {
     // Tensors that go too early would crash the process before it prints the failed check.
     for (int i = 0; i < 1000 && updated.load() < 5; ++i) std::this_thread::sleep_for(late_by);
   }
-  void look_on_one_step(Dtype dtype) {
+  void observe_one_step(Dtype dtype) {
     Options options = schedule_options(dtype, 1);
     options.piece = 1 << 20;  // Adam runs once a layer
     Part part(options);
@@ -121,12 +121,12 @@ struct DelayingObserver : DeviceObserver {
 }  // namespace
 
 TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs") {
-  DelayingObserver().look_on_one_step(Dtype::bf16);
+  DelayingObserver().observe_one_step(Dtype::bf16);
 }
 
 TEST_CASE("the host thread and each stream are threads of their own") {
   DelayingObserver seen;
-  seen.look_on_one_step(Dtype::fp32);
+  seen.observe_one_step(Dtype::fp32);
   std::string names;
   std::set<std::thread::id> all{std::this_thread::get_id()};
   for (const auto& [name, stream] : seen.streams) {

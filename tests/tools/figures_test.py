@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Pages and figures are as tools/render.py makes them of what was measured, and of the cards."""
+import itertools
 import re
 from pathlib import Path
 
@@ -30,6 +31,33 @@ def test_the_chinese_page_has_the_same_numbers():
         numbers = re.findall(r"\| (\d[^|]*) \|$", render.content(name, render.load()), re.MULTILINE)
         rows = ".*".join(rf"\| {re.escape(number)} \|\n" for number in numbers)
         assert len(numbers) >= 5 and re.search(rows, theirs)
+
+
+def test_traffic_is_what_the_cards_say():
+    """The numbers at its bars: 04's for A = 1, 4, 16, then 05's."""
+    wanted = []
+    for card in map(Picture, CHAPTERS[3:5]):
+        for count in (1, 4, 16):
+            times = re.sub(r"(\d*)A", lambda a, count=count: str(int(a[1] or 1) * count),
+                           " ".join(card.says["sent"].values()))
+            wanted.append(str(sum(map(int, times.split()))))
+    drawn = re.findall(r'font-weight="bold"[^>]*>(\d+)<', PICTURES["traffic"])
+    assert drawn == wanted, "draw notes/figures/traffic.svg anew by hand"
+    assert f"04 sends {wanted[2]} elements, 05 sends {wanted[5]}" in PICTURES["traffic"]
+
+
+def test_exchange_adds_in_these_orders(n=4):
+    """Of notes/figures/exchange.svg: which ranks' terms a cell holds, in the order of addition."""
+    wanted = []
+    for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
+        sends = (rank - part - 1 if ring else part - rank - 1) % n  # the part, after so many steps
+        come = range(part + 1, part + 2 + step) if ring else range(part - step, part + 1)
+        order = [str(number % n) for number in come]
+        if sends == (step if ring else n - 1):
+            wanted.append("".join(order if ring else sorted(order)))
+        elif sends >= step:
+            wanted.append(str(rank))
+    assert re.findall(r">(\d+)</text>", PICTURES["exchange"]) == wanted
 
 
 def test_every_figure_is_shown():

@@ -117,7 +117,7 @@ TEST_CASE(
     "for") {
   const std::unique_ptr<Device> device = make_cpu();
   std::string told;
-  const OneStreamObserver onlooker("observed", *device, [&](const Work& work, bool begins) {
+  const OneStreamObserver observer("observed", *device, [&](const Work& work, bool begins) {
     told += fmt::format("{} {}{}; ", begins ? "begin" : "end", describe(work),
                         work.type == Work::Type::wait ? ", waited for" : "");
   });
@@ -133,7 +133,7 @@ TEST_CASE(
 
 TEST_CASE("what an inline task throws comes out of run, and an observer hears that it has ended") {
   std::vector<bool> begins;
-  const OneStreamObserver onlooker("inline", cpu(),
+  const OneStreamObserver observer("inline", cpu(),
                                    [&](const Work&, bool begin) { begins.push_back(begin); });
   Stream stream("inline", cpu());
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);

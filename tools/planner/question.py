@@ -189,8 +189,9 @@ def defaults():
 
 def check_scale(q):
     """Refuses --scale, --draw and --step_tokens where they cannot be answered."""
-    refuse((q.scale or q.draw) and not has_time(q), "--scale and --draw need a time: say --machine "
-           "with --batch and --sequence, --link or --compute")
+    computes = q.compute or q.flops * q.batch * q.sequence
+    refuse((q.scale or q.draw) and not computes, "--scale and --draw need computation: say "
+           "--machine with --batch and --sequence, or --compute")
     refuse(q.step_tokens and not (q.scale or q.draw), "--step_tokens needs --scale or --draw")
     refuse(q.draw and Path(q.draw).suffix != ".svg", f"--draw {q.draw:.60} is no name.svg")
     refuse(q.step_tokens % max(1, q.batch * q.sequence), f"--step_tokens {spaced(q.step_tokens)} "
