@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Gathers layers ahead of use and reduce-scatters gradients on a second stream, as FSDP2 does.
+// Gathers layers ahead of use and reduce-scatters gradients, both on a second stream (FSDP2: two).
 //
 // The host only queues work on the streams compute and communication, and runs ahead of both.
-// Therefore each order between the two streams is a wait in this file.
+// Therefore, wherever one stream must follow the other, this file has a wait.
 // For each micro-batch a step uses layers 0 .. L-1, then L-1 .. 0. While one use computes, the
 // gathers of the next `prefetch` uses run, each into its own slot.
 #pragma once
@@ -42,24 +42,24 @@ class LayerWindow {
   /// Lends layer l whole, until reshard(l). Throws std::logic_error if l is not next.
   ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
-           "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
-    const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
-    while (next_gather_ < last) start_gather(next_gather_++);
+           "the turns 0 .. L-1, L-1 .. 0, each resharded before the next, then wait_for_gradients");
+    const int end = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
+    while (next_gather_ < end) start_gather(next_gather_++);
     Slot& slot = slot_of(next_use_);
     compute_.wait(slot.filled);
     return slot.layer;
   }
 
-  /// Call after queueing layer l's last reader. Throws std::logic_error if l is not the one lent.
+  /// Call after queueing l's last reader. Throws std::logic_error if l is not next or not gathered.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
-           "the layer that was gathered is the one to release");
+           "reshard is of the layer that unshard lent last");
     Slot& slot = slot_of(next_use_++);
     slot.layer.give_back();
     slot.free = compute_.record();
   }
 
-  /// Lends memory, with old values in it, for layer l's gradient. A later call lends it again.
+  /// Lends memory, with old values in it, for l's gradient: the same until reduce_scatter_mean().
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
@@ -76,8 +76,8 @@ class LayerWindow {
     return reduce(slot, borrowed, own, write);
   }
 
-  /// Ends a step's backward: what is queued on compute from here on runs after all reductions. It
-  /// may read the gradients' shards, write the parameters' shards and communicate itself.
+  /// Ends a step's backward: what is queued on compute from here on runs after all reductions.
+  /// That work may read the gradients' shards, write the parameters' shards and communicate itself.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
@@ -92,7 +92,7 @@ class LayerWindow {
     LayerBuffer memory;
     Borrowed layer{};  // the layer that is in the memory
     Event filled{};  // complete when the gather has written the layer
-    Event free{};  // complete when the slot's last reader is done
+    Event free{};  // complete when the last work that reads it is done; a gradient's: its reduction
   };
 
   /// Queues, on communication, the gather that fills the slot with layer l.
@@ -109,7 +109,7 @@ class LayerWindow {
   }
 
  private:
-  /// The layer that a step uses in that place of its order. `use` counts from 0.
+  /// The layer of a step's use number `use`, from 0.
   int layer_of(int use) const {
     const int place = use % (2 * layers_);
     return is_forward(use) ? place : 2 * layers_ - 1 - place;

@@ -28,7 +28,7 @@ class Trainer {
     return update();
   }
 
-  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
+  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
@@ -61,7 +61,7 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.shard(l), options_.accumulate);
+      divide(compute_, grads_.shard(l), options_.accumulate);  // the reduction divided by ranks
       squared_norm(compute_, grads_.shard(l), sums_);
     }
     const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),

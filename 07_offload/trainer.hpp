@@ -29,7 +29,7 @@ class Trainer {
     return update();
   }
 
-  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
+  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     return {master_.shard(l), momentum_.shard(l), variance_.shard(l), offload_.staged_params(l)};
   }

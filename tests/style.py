@@ -44,7 +44,7 @@ def tidy(path, build):
     """The exit codes of clang-tidy, one process per core, each with one file."""
     def check(name):
         done = subprocess.run([path, "--quiet", "-p", build, name], cwd=ROOT, text=True,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                              capture_output=True)
         print(done.stdout, done.stderr if done.returncode else "", end="", flush=True)
         return done.returncode
 

@@ -3,7 +3,8 @@
 test that the page names must fail there, in the case that it names.
 
 `./tutorial break` calls this with a chapter, to list its sabotages; with a number too, to check
-that there is that one; and with an MPI too, to try it. Exit code 0: it is caught, 1: it is not."""
+that this number exists; and with an MPI too, to try it. Exit code 0: the sabotage is caught, 1: it
+is not."""
 import shlex
 import sys
 
@@ -12,7 +13,7 @@ from runs import ROOT, Failure, finish, folded
 from trainers import changes, print_code
 from trial import LINES, RACE, TSAN, Tree, calls, cut, expect_results, screen
 
-OPTIONS = {"plain": [], "tsan": TSAN}  # of a build
+OPTIONS = {"plain": [], "tsan": TSAN}  # Meson's options, by kind of build
 STREAMS = ROOT / "notes/streams.md"
 PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
@@ -32,18 +33,19 @@ def of_chapter(chapter):
 
 
 def tree_for(work, build, *options):
+    """The copy of the repository in `work` for this kind of build."""
     return Tree(work / build, work / f"{build}.build", *OPTIONS[build], *options)
 
 
 def tried(diffs, tree):
-    """Makes these edits, and runs the test that catches the last. Returns Meson's note of that
-    test; raises a Failure unless it fails in the case that is named."""
+    """Applies the diffs in turn, and runs the test that must catch the last one. Returns Meson's
+    note of that test; raises a Failure unless it fails in the case that is named."""
     *_, diff = diffs
     choice, expected = [diff.test], diff.case
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
         case = shlex.quote(f"--test-case={diff.case.replace(',', '?')}")
         choice += [f"--test-args={case}", "--timeout-multiplier=3"]
-        expected = RACE
+        expected = RACE  # here a race must be reported, not a case
     tree.put(page_reader.edited(diffs))
     results, printed = tree.test(*choice)
     expect_results(["FAIL"], results, printed)

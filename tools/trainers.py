@@ -40,7 +40,7 @@ def emptied(text):
 
 
 def without_waits(text):
-    """A header without the lines in which one of its streams waits for a point of another."""
+    """A header without the lines in which one of its streams waits for an event of another."""
     return re.sub(r"(?m)^ +(?:if \(.*\) )?\w+_\.wait\(.*\n", "", text)
 
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Only MPI's messages: its reductions add in an order that depends on the vector's size and on N.
+// Uses MPI for messages only: MPI's reductions add in an order that depends on the size and the
+// number of ranks.
 #include <mpi.h>
 
 #include <cstring>
@@ -12,7 +13,8 @@
 namespace zero {
 namespace {
 using Clock = std::chrono::steady_clock;
-/// Throws Error (communication) in MPI's words unless the call succeeded. rank: its peer.
+/// Throws Error (communication) in MPI's words unless the call succeeded. rank: the other end of
+/// the message.
 void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
@@ -24,7 +26,7 @@ void check_mpi(int code, int rank) {
               rank, words);
 }
 
-/// A message's tag: collective and layer, modulo 8191, in the 15 bits that every MPI has.
+/// A message's tag: `of` and layer + 1, modulo 8192, in the 15 bits that every MPI has.
 constexpr int collectives = names_of<Collective>.size(), layers = (1 << 15) / collectives;
 int tag_of(Collective of, int layer) {
   return (layer + 1) % layers * collectives + static_cast<int>(of);
@@ -35,7 +37,8 @@ std::string describe_tag(int tag) {
 }
 MPI_Datatype type_of(Dtype dtype) { return dtype == Dtype::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
 
-/// Throws Error (communication) if a message that has ended failed, or is not the one that is due.
+/// Throws Error (communication) if a message that has ended failed, does not have the tag `due`, or
+/// has another size.
 void check(const MPI_Status& status, int error, const Peer& peer, bool received, int due) {
   int kind = MPI_SUCCESS, count = 0;
   MPI_Error_class(error, &kind);
@@ -57,14 +60,15 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
 
 /// Rests after every fourth test of messages, because a call that blocks in MPI would spin on a
 /// core that another rank may need. It yields, or, when no bytes have moved for a millisecond,
-/// calls stand_still() and sleeps. MPI copies bytes only in tests: in those of over 5 us.
+/// calls on_standstill() and sleeps. MPI moves bytes only inside tests; a test of over 5 us is
+/// taken to have moved some.
 struct Backoff {
-  void rest(Clock::time_point test_began, const auto& stand_still) {
+  void rest(Clock::time_point test_began, const auto& on_standstill) {
     const auto now = Clock::now();
     if (now - test_began > std::chrono::microseconds(5)) moved = now;
     if (++tests % 4 > 0) return;
     if (now - moved < std::chrono::milliseconds(1)) return std::this_thread::yield();
-    stand_still();
+    on_standstill();
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   Clock::time_point moved = Clock::now();
@@ -90,6 +94,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
     if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);
     for (int i = 0; i < some; ++i) {
+      // MPI sets MPI_ERROR only with MPI_ERR_IN_STATUS.
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
       check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);
     }
@@ -130,7 +135,8 @@ class MpiTransport : public Transport {
   }
 
  private:
-  /// Copies a GPU's elements to the host, exchanges them there, and copies the others' to the GPU.
+  /// Copies a GPU's elements to the host, exchanges them there, and copies the other ranks'
+  /// elements to the GPU.
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
     std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {
@@ -145,7 +151,8 @@ class MpiTransport : public Transport {
       staged.push_back({rank, sent, at(on_host_[1])});
     }
     wait_for(on.record());
-    wait_for(copied_in_);  // on_host_[1] may still be read by the call before, on another stream
+    // on_host_[1] may still be read by the previous call, if it was on another stream.
+    wait_for(copied_in_);
     exchange(on, of, staged);
     for (std::size_t i = 0; i < staged.size(); ++i) on.copy(staged[i].in, peers[i].in);
     copied_in_ = on.record();

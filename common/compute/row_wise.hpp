@@ -260,7 +260,8 @@ template <class Backend, class Base> class RowWise : public Base {
             .elements = shape.head_dim};
   }
 
-  /// from, to: rows are heads, by sequence, head of keys, token, head.
+  /// from, to: one row per head of each token, ordered by sequence, kv head, token, and head among
+  /// those of the kv head.
   template <class From, class To>
   void move_heads(const HeadsShape& shape, const From& from, ConstView rope_cos_sin, float sign,
                   const To& to) {

@@ -10,7 +10,7 @@
 
 namespace zero {
 namespace {
-/// Until the end of the scope the calling thread is in a task of that stream.
+/// Until its end the calling thread performs a task of `stream`.
 struct Within {
   explicit Within(Stream* stream) : before(std::exchange(here.stream, stream)) {}
   ~Within() { here.stream = before; }
@@ -24,7 +24,7 @@ void wait_for(const DeviceEventPtr& event) {
   using Clock = std::chrono::steady_clock;
   if (!event || event->passed()) return;
   ++event->device.waits;
-  // Most steps are shorter than that; whoever waits longer leaves the core to others.
+  // Most steps, so most waits, are shorter than this; a longer wait leaves the core to others.
   constexpr auto yielding = std::chrono::milliseconds(20);
   for (const auto start = Clock::now(); !event->passed();) {
     if (event->device.check_peers) event->device.check_peers();
@@ -47,9 +47,9 @@ void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
   while (steady_clock::now() < end) continue;
 }
 
-/// A thread that performs tasks in order, until one that calls nothing.
+/// A thread that performs tasks in order, until an empty task, which the destructor pushes.
 struct Stream::Worker {
-  /// So far may the host run ahead: the queue is memory that no ledger sees.
+  /// The host may run ahead by this many tasks: they are memory that no ledger sees.
   static constexpr std::size_t most_queued = 4096;
 
   explicit Worker(Stream& stream)
@@ -67,7 +67,7 @@ struct Stream::Worker {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return tasks.size() < most_queued; });
     tasks.push_back(std::move(task));
-    lock.unlock();  // or the worker would wake to wait again, for the lock
+    lock.unlock();  // or the worker would wake only to wait for the lock
     changed.notify_all();
   }
 
@@ -102,7 +102,7 @@ void Stream::put(std::optional<Work> work, std::function<void()> call) {
 }
 
 void Stream::perform(const Task& task) {
-  here.step = task.step, here.phase = task.phase;  // the caller's own where it is called at once
+  here.step = task.step, here.phase = task.phase;  // changes nothing on the caller's own thread
   here.order = task.order;
   const Within within(this);
   const TaskScope scope(task.work.value_or(Work{.type = Work::Type::wait}), name_);
@@ -124,7 +124,7 @@ void Stream::wait(const Event& event) {
     tell(work, true);
     const RecordedEvent& recorded = event.get();
     kernels_->wait(recorded.event);
-    work.what = recorded.last.what, work.layer = recorded.last.layer;  // known at its end
+    work.what = recorded.last.what, work.layer = recorded.last.layer;  // known when the wait ends
     tell(work, false);
   });
 }

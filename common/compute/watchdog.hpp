@@ -17,7 +17,7 @@ class TaskScope {
   TaskScope(const TaskScope&) = delete;
 
   const Work work;
-  const char* const stream;  // on which the task is; null: on the host's own thread
+  const char* const stream;  // the task's stream; null: the host's own thread
 };
 
 /// The calling thread's task waits for those ranks. A loop that waits calls this in each round: at

@@ -24,7 +24,7 @@ struct KindBytes {
 /// stream, not when the stream runs it, so that the figures do not depend on scheduling.
 class Ledger {
  public:
-  /// Books allocated bytes; negative: freed ones. held: they are resident, and in use from now on.
+  /// Books allocated bytes; negative: freed ones. resident: they are in use from now on.
   void reserve(Kind kind, std::int64_t bytes, bool resident) {
     kinds_[kind].reserved += bytes;
     if (!resident) return;

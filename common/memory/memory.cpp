@@ -22,13 +22,15 @@ class Cpu : public Device {
   std::byte* allocate(std::int64_t bytes, Memory) override {
     ++allocations;
     // The host's memory begins at a page, so that copies to and from a disk need no page cache.
-    const std::int64_t line = place == Place::host ? disk_page : 64, huge_page = 2 << 20;
-    const std::int64_t alignment = bytes < huge_page ? line : huge_page;
-    const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
-    void* memory = std::aligned_alloc(alignment, whole);
+    const std::int64_t small_alignment = place == Place::host ? disk_page : 64;
+    const std::int64_t huge_page = 2 << 20;
+    const std::int64_t alignment = bytes < huge_page ? small_alignment : huge_page;
+    // As aligned_alloc demands.
+    const std::int64_t rounded_up = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, rounded_up);
     if (!memory) return nullptr;
     // Huge pages save address translations. If the system refuses, the program is only slower.
-    if (alignment == huge_page) madvise(memory, whole, MADV_HUGEPAGE);
+    if (alignment == huge_page) madvise(memory, rounded_up, MADV_HUGEPAGE);
     // The system hands over pages when they are first written: here, not inside a step.
     std::memset(memory, 0, bytes);
     return static_cast<std::byte*>(memory);
@@ -39,7 +41,7 @@ class Cpu : public Device {
   }
   std::int64_t available() const override {
     std::ifstream text("/proc/meminfo");
-    std::int64_t kib = 0;  // stays 0 where the file does not say it
+    std::int64_t kib = 0;  // stays 0 if the file has no such line
     for (std::string word; text >> word && word != "MemAvailable:";) continue;
     text >> kib;
     return kib * 1024;
@@ -85,13 +87,13 @@ std::unique_ptr<Device> make_host_of(Device& gpu) { return std::make_unique<Host
 
 OnHost::OnHost(ConstView view) : view_(view) {
   if (view.addressable()) return;
+  // One page more: the copy can begin at a page, so that reading a disk needs no page cache.
   copy_.resize(view.bytes() + disk_page);
-  // The copy begins at a page, so that reading from a disk needs no page cache.
   const auto in_page = reinterpret_cast<std::uintptr_t>(copy_.data()) % disk_page;
   std::byte* const page = copy_.data() + (disk_page - in_page);
   view.device->copy(page, view.data, view.bytes());
   view_.data = page;
-  view_.device = nullptr;
+  view_.device = nullptr;  // host memory in no ledger: the CPU may read it
 }
 
 Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool resident, Memory memory,
@@ -124,7 +126,7 @@ void Buffer::Release::operator()(std::byte* data) const noexcept {
 
 Borrowed Scratch::borrow(View part) {
   if (borrowers_ == 0) {
-    lent_ = part;
+    lent_ = part;  // all bytes are booked, under the view of the first borrower
     buffer_.device().book(buffer_.kind(), buffer_.bytes(), &lent_);
   }
   ++borrowers_;
@@ -141,7 +143,7 @@ void Borrowed::GiveBack::operator()(Scratch* scratch) const noexcept {
 }
 
 View Borrowed::view() const {
-  expect(scratch_ != nullptr, "what has been given back lends no memory");
+  expect(scratch_ != nullptr, "memory that has not been given back");
   return view_;
 }
 }  // namespace zero

@@ -13,7 +13,7 @@ struct Machine {
   bool nccl = false;  // whether this program was built with NCCL
   int ranks = 1;  // of the whole run
   int ranks_here = 1;  // of them on this machine
-  int cores_here = 1;  // on which they may run
+  int cores_here = 1;  // cores of this machine on which its ranks may run
   int gpu = 0;  // number of this rank's GPU
   int users = 1;  // ranks that use this GPU
   int gpus_in_use = 1;  // GPUs that all ranks of the run use together

@@ -47,8 +47,9 @@ inline std::atomic<bool> failing = false;
 inline std::atomic<int> noted_signal = 0;
 inline std::atomic<bool> starting = true;  // before the first step
 
-/// SIGINT and SIGTERM set noted_signal. Another one ends the process at once if it comes after two
-/// seconds; before, it may be the terminal's first one, which the launcher passes on.
+/// SIGINT and SIGTERM set noted_signal. A further signal ends the process at once if it comes two
+/// seconds or more after the first; a sooner one may be the same keystroke, passed on by the
+/// launcher.
 inline void note_signals() {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int came) {

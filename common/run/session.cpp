@@ -151,7 +151,8 @@ Choice Session::choose_on_all_ranks(const Options& options) {
                   .ranks_here = ranks_here_,
                   .cores_here = cores_here_};
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
-  // Find out which ranks have the same GPU. Their numbers do not tell: each rank may see others.
+  // Find out which ranks have the same GPU. GPU numbers do not tell: number 0 may be another GPU on
+  // each rank.
   const std::string mine =
       machine.gpus.count > 0 ? fmt::to_string(machine.gpus.identities[machine.gpu]) : "";
   const std::vector<std::string> all = everybody_->gather_texts(mine);

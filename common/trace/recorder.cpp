@@ -5,6 +5,7 @@
 
 namespace zero {
 namespace {
+/// In fp32, without padding; the work on it must be done.
 std::vector<float> values_of(ConstView view) {
   const OnHost host(view);
   return with_type(view.dtype, [&]<class T>(T) {
@@ -33,6 +34,7 @@ StreamObserver* Recorder::stream_observer(const char* stream) {
 void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   expect(begins || !open.empty(), "what ends has begun");
   const DeviceEventPtr begin = begins ? nullptr : open.back().begin.device;
+  // On a GPU the end is timed from the begin's reading of both clocks.
   const Timestamp now{Clock::now(), on ? on->record_time(begin) : nullptr};
   if (begins) return open.push_back({work, number, here.phase, here.step, here.order, now, {}});
   Slice slice = std::move(open.back());
@@ -40,8 +42,10 @@ void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   slice.end = now;
   // Only at its end does a wait know what it has waited for.
   if (work.type == Work::Type::wait) slice.work = work;
-  if (work.type == Work::Type::message && all.sent) slice.sent = all.sent->in_phases();
-  for (std::size_t i = 0; all.keeps_values && i < work.writes.size(); ++i) {
+  // The total so far, not this message's.
+  if (work.type == Work::Type::message && recorder.sent) slice.sent = recorder.sent->in_phases();
+  // On a CPU only: the work is done by now.
+  for (std::size_t i = 0; recorder.keeps_values && i < work.writes.size(); ++i) {
     slice.values.push_back(values_of(work.writes[i]));
   }
   const std::lock_guard lock(mutex);
@@ -61,6 +65,7 @@ int Recorder::note(HostAction action) {
 }
 
 void Recorder::on_booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) {
+  // Not the host's or the disk's.
   if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : ConstView()});
 }
 

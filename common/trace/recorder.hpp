@@ -67,13 +67,14 @@ class Recorder : public DeviceObserver {
  private:
   /// A stream's or the host's. Its own mutex, so that recording makes no stream wait for another.
   struct Track : StreamObserver {
-    Track(const char* name, int number, Recorder& all) : name(name), number(number), all(all) {}
+    Track(const char* name, int number, Recorder& recorder)
+        : name(name), number(number), recorder(recorder) {}
     void on_work(const Work& work, Kernels* on, bool begins) override;
-    int on_queued() override { return all.note({}); }
+    int on_queued() override { return recorder.note({}); }
 
     const std::string name;
     const int number;
-    Recorder& all;
+    Recorder& recorder;
     std::vector<Slice> open;  // begun and not ended; each is nested in the one before
     std::mutex mutex;  // guards `ended`
     std::deque<Slice> ended;  // in the order of their ends; a GPU may not have reached these yet
@@ -84,7 +85,8 @@ class Recorder : public DeviceObserver {
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }
-  /// Fills in where the thread is, and keeps the order. Returns its number in actions().
+  /// Fills in where the thread is, and keeps the order. Returns its number in actions(); 0, too, if
+  /// the step is not kept.
   int note(HostAction action);
 
   Device& device_;

@@ -22,7 +22,7 @@ class Data {
       : batch_(options.batch), accumulate_(options.accumulate), rank_(rank), ranks_(ranks) {}
   virtual ~Data() = default;
 
-  /// This rank's micro-batch number `micro` of that step. Both count from 0.
+  /// This rank's micro-batch number `micro` of step `step`. `step` and `micro` count from 0.
   Batch operator()(int step, int micro) const {
     const std::int64_t number = std::int64_t{step} * accumulate_ + micro;
     return {this, (number * ranks_ + rank_) * batch_};

@@ -8,12 +8,13 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// Sets the phase until the scope ends. If an observer throws at that end, the process ends.
+/// Sets the phase until the scope ends. If an observer throws in the destructor, the process ends.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(here.phase),
-        // Observers see no nested phase but load. The others only decide where traffic is counted.
+        // Of nested phases observers are told only load. The other nested phases only decide where
+        // traffic is counted.
         told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
     here.phase = phase;
     if (!told_) return;
@@ -38,7 +39,7 @@ inline void clear(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
 }
 
-/// Returns the two sums. Blocks until all work on the stream is done.
+/// Returns sums.totals (loss and squares). Blocks until all work on the stream is done.
 inline Totals await_totals(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
   stream.synchronise();
@@ -62,13 +63,13 @@ struct StepResult {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // L2 norm of the mean gradient, without loss scale, before clipping
   bool skipped = false;  // a rank's gradient is not finite, so nothing was updated
-  float grad_factor = 1;  // Adam multiplies gradients by it: removes the loss scale, and clips
-  float loss_scale = 1;  // factor in this step's gradients
+  float grad_factor = 1;  // Adam multiplies gradients by it, which removes the loss scale and clips
+  float loss_scale = 1;  // the factor by which this step's gradients are multiplied
 };
 
 /// The inputs of step_result(): the sums over all ranks, and how they were formed.
 struct StepInputs {
-  Totals totals;  // over all ranks
+  Totals totals;  // over all ranks; loss: the sum of the micro-batches' means
   int micro_batches = 1;  // of each rank
   int ranks = 1;
   float loss_scale = 1;
@@ -87,7 +88,7 @@ inline StepResult step_result(const StepInputs& step) {
 
 /// fp16's loss scale. The dynamic one begins at 2^16, or with options.begin in a resumed run. It is
 /// halved after each skipped step (not below 1) and doubled after 2000 good steps in a row (not
-/// above 2^24). With --loss-scale it is that number, and in the other dtypes 1.
+/// above 2^24). With --loss-scale X > 0 it stays X; in other dtypes it is 1.
 class LossScale {
  public:
   explicit LossScale(const Options& options)

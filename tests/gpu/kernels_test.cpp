@@ -287,7 +287,7 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
         on->swiglu_backward(on(grad_output), wide, on(gate_up));
         on->add(on(gated), on(grad_output));
       });
-      CHECK(values(found.cpu.view()) != values(plain.cpu.view()));  // what turns is turned
+      CHECK(values(found.cpu.view()) != values(plain.cpu.view()));  // the rotation changed them
     };
     check(5, 1, 1, 2, 0), check(64, 2, 3, 16, 0), check(70, 3, 2, 8, 0), check(33, 2, 1, 8, 3);
   }
@@ -336,7 +336,8 @@ TEST_CASE("a decoder's attention") {
       const CausalRows causal{tokens, q_per_kv, tokens / 2, tokens - tokens % 2};
       const std::int64_t rows = 2 * tokens * q_per_kv, count = 2, row = head_dim + 8;
       Trial both(dtype, offset);
-      // A sum of two powers has no order; where there are more, each is 1 or 0.
+      // Two exps have the same sum in any order; of more, each is 1 or 0, so every order gives the
+      // same sum.
       const auto score = [=] { return tokens > 2 ? (any() < 0 ? 0.0f : -300.0f) : any(); };
       Twin &scores = both(rows * tokens, score), &grad_output = both(rows * tokens, whole(7));
       Twin& attention_probs = both(rows * tokens, [] { return std::round(7 * positive()); });
@@ -391,7 +392,7 @@ TEST_CASE("a layer") {
 }
 
 TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors its products get") {
-  constexpr LinearShape shape{512, 1000, 520, true};  // cuBLAS would split such sums, or not
+  constexpr LinearShape shape{512, 1000, 520, true};  // sums so long that cuBLAS may split them
   Trial with(Dtype::fp32);  // in which 01 equals 02 on several ranks
   const std::int64_t used = shape.weights() + shape.outputs;
   Twin &x = with(shape.batch * shape.inputs, any), &params = with(used, any);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How much of the communication of chapter 06, 07 or 08, with which this is linked, hides behind
-// its computation, on one GPU and without a second process: the peer is a model. What it costs the
-// GPU is real, copies to the host and back and the mean; the exchange between the two copies is a
-// wait, as long as a link of a chosen bandwidth would take. That bandwidth is chosen so that
-// communication takes a share of the time that computation takes. All times are the GPU's own:
+// its computation, on one GPU and without a second process: the peer is a model. What communication
+// costs the GPU is real: copies to the host and back, and the mean. The exchange between the two
+// copies is a wait, as long as a link of a chosen bandwidth would take. That bandwidth is chosen so
+// that communication takes a share of the time that computation takes. All times are the GPU's own:
 // events around every task of compute and around every collective. With --small it is a run for a
 // simulated GPU, whose times say nothing: there only what runs beside what is counted, in the best
 // of as many steps as it takes, since on cores that others use most are late somewhere.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one thing of one rank go wrong:
-//   FAULT="WHAT RANK COLLECTIVE LAYER STEP": the message that it sends of that collective (layer
-//   -1: of none) in that step; steps count from 1, and none before it was skipped.
-//   FAULT="WHAT RANK NUMBER": that call of the function concerned, or, of what is about files, of
-//     all on files while it saves.
-//   FAULT="FUNCTION RANK NUMBER ERRNO": that call fails so; of errno 0 pread finds the file's end.
+//   FAULT="WHAT RANK COLLECTIVE LAYER STEP": WHAT happens to RANK's first message of that
+//     collective, layer (-1: none) and step (from 1). No earlier step may be skipped: it sends
+//     less.
+//   FAULT="WHAT RANK NUMBER": WHAT happens at call NUMBER of the function; for file, full, denied:
+//     at call NUMBER on any file from the first save on.
+//   FAULT="FUNCTION RANK NUMBER ERRNO": that call fails with ERRNO; with 0, pread reports the end
+//     of the file.
 //   FAULT="some RANK" and "unaligned RANK": every pread and pwrite moves at most a page; or refuses
 //     to pass by the page cache.
 #include <dlfcn.h>
@@ -38,10 +40,10 @@ using Clock = std::chrono::steady_clock;
 struct Fault {
   Fault() {
     const char* text = std::getenv("FAULT");
-    if (text) std::sscanf(text, "%15s %d %15s %d %d", what, &rank, where, &layer, &step);
+    if (text) std::sscanf(text, "%15s %d %15s %d %d", what, &rank, where, &layer_or_errno, &step);
   }
   char what[16] = "", where[16] = "";  // a collective, or the number of a call
-  int rank = -1, layer = 0, step = 0;
+  int rank = -1, layer_or_errno = 0, step = 0;
   std::atomic<int> calls = 0;
 } fault;
 
@@ -56,7 +58,7 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 /// Whether this call must fail. Then errno is the fault's.
 bool fails(const char* function) {
   if (!is_now(function)) return false;
-  errno = fault.layer;  // FAULT's fourth word
+  errno = fault.layer_or_errno;
   return true;
 }
 
@@ -67,7 +69,7 @@ bool always(const char* what) {
 bool passes_by_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
 
 /// Whether this call may read or write the file. May reduce `size`.
-bool moves(int fd, std::size_t& size) {
+bool may_transfer(int fd, std::size_t& size) {
   if (is_now("locked_disk")) flockfile(stderr), sleep_long();
   if (is_now("stuck_disk")) sleep_long();
   if (always("some")) size = std::min<std::size_t>(size, 4096);
@@ -78,14 +80,16 @@ bool moves(int fd, std::size_t& size) {
 /// The fault of this message, or an empty text.
 std::string fault_of_message(int to, int tag) {
   using zero::Collective;
-  // Per tag and receiver there is one message per step; two of parameters that are gathered twice.
+  // Each tag and receiver get one message per step; parameters that are gathered twice get two.
   static std::map<std::pair<int, int>, int> sent;
   constexpr int collectives = zero::names_of<Collective>.size();
+  // Of layer -1 the tag is the collective's number.
   const int steps_over = sent[{to, static_cast<int>(Collective::sums)}];
   const int step = std::min(++sent[{to, tag}], steps_over + 1);
   const char* of = zero::name_of(static_cast<Collective>(tag % collectives));
   const bool now = zero::launcher().rank == fault.rank && std::strcmp(of, fault.where) == 0 &&
-                   tag / collectives - 1 == fault.layer && step == fault.step && ++fault.calls == 1;
+                   tag / collectives - 1 == fault.layer_or_errno && step == fault.step &&
+                   ++fault.calls == 1;
   return now ? fault.what : "";
 }
 
@@ -140,7 +144,7 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
     MPI_Type_size(type, &size);
     const auto* bytes = static_cast<const char*>(data);
     spoiled.assign(bytes, bytes + count * size);
-    if (what == "bit") spoiled[2] ^= 0x40;  // a high bit of an fp32 number
+    if (what == "bit") spoiled[2] ^= 0x40;  // the highest bit of the fraction
     if (what == "nan") std::memset(spoiled.data(), 0xff, sizeof(float));
     if (what == "long") spoiled.resize(2 * spoiled.size()), count *= 2;
     data = spoiled.data();
@@ -183,7 +187,7 @@ int open_file(const char* path, int how, mode_t mode) {
 
 ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
   if (fails("pread")) return errno == 0 ? 0 : -1;
-  return moves(file, size) ? next<decltype(pread64)>("pread64")(file, data, size, at) : -1;
+  return may_transfer(file, size) ? next<decltype(pread64)>("pread64")(file, data, size, at) : -1;
 }
 int statfs64(const char* path, struct statfs64* seen) noexcept {
   const int code = next<decltype(statfs64)>("statfs64")(path, seen);
@@ -195,14 +199,14 @@ int posix_fallocate64(int file, off64_t at, off64_t size) {
   return next<decltype(posix_fallocate64)>("posix_fallocate64")(file, at, size);
 }
 int mkdir(const char* path, mode_t mode) {
-  unsynced.clear();  // a save begins with mkdir
+  unsynced.clear();  // mkdir begins a new save: forget the one before
   const int code = on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
   if (code == 0) unsynced.insert(folder_at(path));
   return code;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
-  if (!on_file() || fails("pwrite") || !moves(fd, size)) return -1;
-  // pwrite may write less than it is given.
+  if (!on_file() || fails("pwrite") || !may_transfer(fd, size)) return -1;
+  // POSIX allows a shorter write: here every cached one is at most 5000 bytes.
   if (!passes_by_cache(fd)) size = std::min<std::size_t>(size, 5000);
   unsynced.insert(file_of(fd));
   return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);

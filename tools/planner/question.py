@@ -19,7 +19,7 @@ from .files import WRITERS, File, deepspeed, fsdp, moments, read_file
 from .line import EXCLUDES, GROUPS, NEEDS, OFF, ROWS, options_in, parser, refuse, value_of
 from .machine import share
 from .plan import ALL, CHAPTERS, DISK, LIVE, PLANS, answer, as_deepspeed
-from .times import has_time, notes, operations, scaled, table
+from .times import notes, operations, scaled, table
 from .words import advice, figures, folded, plural, sized, told
 
 # DeepSpeed's plans as ms-swift, LLaMA-Factory, xtuner and Lightning name them: ds_z3_config.json.

@@ -6,7 +6,7 @@ from simulate import Machine, Work
 from .plan import DISK, Rank, adam_bytes, bucket, costs, cut_among, padded
 
 MOST_RANKS = 1 << 10
-LATENCY = "above 1 024 ranks latency decides, of which models differ by tens of percent"
+LATENCY = "above 1 024 ranks latency decides, and models of it differ by tens of percent"
 MOST_PIECES = 16  # of a layer's state that are played; more of them change nothing that is shown
 BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as in Megatron-LM; "
           "without it one after the other, as these chapters send them")
@@ -14,16 +14,18 @@ BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as i
 
 def operations(q):
     """(operations of each layer's forward, of each layer's backward), for one token. A weight takes
-    two. Causal attention takes 2 s q for s tokens of q numbers, half of its matrices' 4 s q. An
-    embedding is looked up. Backward forms two gradients, none of frozen weights, and repeats what
-    --recompute says. (Narayanan and others, arXiv 2104.04473, appendix, without the half)"""
+    two. Causal attention takes 2 s w for s tokens whose queries have w numbers, half of its
+    matrices' 4 s w. An embedding is looked up. Backward forms two gradients, none of frozen
+    weights, and repeats what --recompute says. (Narayanan and others, arXiv 2104.04473, appendix,
+    without the half)"""
     model, sizes = q.model, [sum(parts) for parts in q.sizes]
     trained = q.parts[0] / sum(q.parts)
     weights, attention = [2 * size for size in sizes], [0] * len(sizes)
     has_ends = q.config and not q.unwrapped  # an embedding before the blocks, a head after them
     if has_ends:
         ends = sizes[0] + sizes[-1]
-        active = (model.active - ends) / max(1, sum(sizes) - ends)  # experts that a token passes
+        # The share of the blocks' weights that a token uses.
+        active = (model.active - ends) / max(1, sum(sizes) - ends)
         queries = (model.heads * model.head_dim if model.inner else model.hidden) or 0
         has_head = model.head and model.vocabulary and model.hidden
         head = 2 * model.vocabulary * model.hidden if has_head else weights[-1]
@@ -55,7 +57,7 @@ def work(q, card, n, accumulate):
     cut = cut_among(q, card, n)
     width, (_, _, state) = BYTES[q.dtype], costs(q, card)
     tokens = q.batch * q.sequence
-    if q.compute:
+    if q.compute:  # so that operations add up to --compute's ms
         tokens = q.compute / accumulate / sum(map(sum, q.operations))
     forward, backward = ([tokens * count for count in counts] for counts in q.operations)
     trained = [padded(parts[0], cut) for parts in q.sizes]
@@ -88,7 +90,8 @@ ROWS = ("step", "computation", *(f"{part} {how}" for part in PARTS
 
 
 def step(q, card, n, beside=False, accumulate=0):
-    """{figure: ms} of a step on n ranks, and tokens/s. accumulate: 0 for the question's number."""
+    """{figure: ms} of a step on n ranks, and tokens/s. accumulate: 0 for the question's number.
+    beside: messages pass beside computation."""
     accumulate = accumulate or q.accumulate
     prefetch = 0 if card.theirs and q.overlap is False else q.prefetch
     figures = work(q, card, n, accumulate).figures(machine(q), prefetch, beside, card.theirs)
@@ -99,9 +102,9 @@ def step(q, card, n, beside=False, accumulate=0):
 
 
 def ways(q, card):
-    """By each way to play a plan, whether messages pass beside computation. A plan without a window
-    is played both as its chapter has it and as frameworks do it. DeepSpeed's own plans overlap if
-    overlap_comm says so; at stage 0 it averages after backward (engine.py,
+    """For each way to play a plan: whether messages pass beside computation. A plan without a
+    window is played both as its chapter has it and as frameworks do it. DeepSpeed's own plans
+    overlap if overlap_comm says so; at stage 0 it averages after backward (engine.py,
     buffered_allreduce_fallback)."""
     if card.prefetches:
         return [False]
@@ -111,7 +114,7 @@ def ways(q, card):
 
 
 def scaled(q):
-    """By plan, [(ranks, micro-batches, figures, whether it fits)] for 1, 2, 4, ... ranks."""
+    """{plan: [(ranks, micro-batches, figures, whether it fits)]} for 1, 2, 4, ... ranks."""
     plans = {}
     columns = [(card, beside) for card in q.cards for beside in ways(q, card)]
     for card, beside in columns:

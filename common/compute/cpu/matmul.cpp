@@ -20,7 +20,7 @@ struct Space {
   float b[area];  // panel after panel
   float sums[area + 16 * most_nc];  // which are transposed by whole sixteens of rows
   float a[mc * (most_kc + padding)];
-  float transposed[panel_columns * (most_kc + padding)];  // what is to be transposed, or has been
+  float transposed[panel_columns * (most_kc + padding)];  // a block before or after transposition
 };
 
 /// to = the stored block [row, row + rows) x [column, column + columns), widened. to_row: elements

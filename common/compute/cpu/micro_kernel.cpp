@@ -63,7 +63,7 @@ template <int... i> struct Numbers {};
 template <int n, int... i> struct UpTo : UpTo<n - 1, n - 1, i...> {};
 template <int... i> struct UpTo<0, i...> { using Type = Numbers<i...>; };
 
-/// x and y are rows a and a + step of a matrix: exchanges the blocks, step wide, off its diagonal.
+/// x, y: rows a and a + step. In each 2 step columns x's right half and y's left half swap.
 template <int step, int... i> void exchange(Vector& x, Vector& y, Numbers<i...>) {
   const Vector upper = x, lower = y;
   x = __builtin_shufflevector(upper, lower, (i & step ? lanes + i - step : i)...);

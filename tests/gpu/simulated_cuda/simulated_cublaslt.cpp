@@ -187,7 +187,8 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
           const std::int64_t row = i % d.rows, column = i / d.rows;
           float value = sums[i];
           for (const Matrix& added : biases) value += zero::widen(static_cast<T*>(added.data)[row]);
-          if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
+          // NVIDIA does not say what becomes of NaN; here 0.
+          if (relu) value = value > 0 ? value : 0;
           static_cast<T*>(d.data)[column * d.leading + row] = zero::narrow<T>(value);
         }
       });
