@@ -3,7 +3,7 @@
 // before their use, and reduced gradients are copied down to the host after backward.
 //
 // Streams: compute and communication, as in 06; copies up and copies down, one for each direction
-// of the bus; and the host's cores. Each order between them is a wait in this file or in 06's.
+// of the bus; and the host's cores. Where one must follow another, this file or 06's has a wait.
 #pragma once
 #include <utility>
 

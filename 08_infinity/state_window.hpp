@@ -2,7 +2,7 @@
 // The disk stores the optimizer state; the host has only a few pieces of it in memory. While the
 // host's cores update one piece, the next ones are read and the previous one is written.
 //
-// Streams: the host's cores, reads and writes. Each order between them is a wait in this file.
+// Streams: the host's cores, reads and writes. Where one must follow another, there is a wait.
 #pragma once
 #include "common.hpp"
 
