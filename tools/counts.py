@@ -64,9 +64,9 @@ def memory(study):
              saved(held, whole), sized(state(held, "peak"), unit),
              saved(held, whole, "peak"), sized(rest(held), unit)]
             for run, held, where, whole in places]
-    table = Table(["run", *STATE, "held", "saved\n%", "at\nmost", "saved\n%", "the\nrest"], rows,
+    table = Table(["run", *STATE, "held", "saved\n%", "peak", "saved\n%", "the\nrest"], rows,
                   f"What one rank holds, in {unit}", "Held: parameters, gradients and optimizer "
-                  "state, all the time. At most: with what a step borrows of them. The rest: "
+                  "state, all the time. Peak: with what a step borrows of them. The rest: "
                   "activations, room for messages, data. Saved: of what data parallelism needs, "
                   "02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
     if known := [(run, held, whole) for run, held, _, whole in places

@@ -38,6 +38,9 @@ def prepare(programs, options):
                              options.steps, *of_all, *batch, dtype=dtype)
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
+    if options.task == "llama":  # the demo ends with text that the saved weights write
+        run_06 = next(run for run in runs if run.number == "06")
+        run_06.command += ["--save", str(options.out / "saved")]
     # On a link, a bus and a disk, in Gbit/s and GB/s, so slow that it shows; each rank has a core.
     more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
                              options.out / f"more/{chapter}.trace", *SHORT, "--batch",
@@ -181,6 +184,13 @@ def main():
         print(f"{text + ':':<72}{'NO' if problems else 'yes'}",
               *(f"    {line}" for line in problems), sep="\n")
     report.print_text([ending])
+    if options.task == "llama":
+        import llama_text  # NumPy, which other tasks need not
+        weights = options.out / f"saved/step_{options.steps}/model.safetensors"
+        equal = len({run.summary["digest"] for run in runs if run.dtype == "fp32"}) == 1
+        whose = "all chapters' equal fp32" if equal else "06's fp32"
+        for line in llama_text.before_and_after(weights, whose, options.steps):
+            print(line, flush=True)
     print(f"\nThe logs, in which every number is: {options.out}/*.jsonl")
     report.write(study, options.out / "report.html")
     return 1 if any(problems for _, problems in judged) else 0

@@ -304,8 +304,10 @@ def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
     return x + y, backward
 
 
-def llama_loss_and_gradient(case, parameters, tokens, target):
-    gradient = np.zeros_like(parameters)
+def llama_logits(case, parameters, tokens, gradient=None):
+    """(logits, backward) of tokens, (sample, position); backward takes the logits' gradient, and
+    stores the parameters' in `gradient`."""
+    gradient = np.zeros_like(parameters) if gradient is None else gradient
     (table,), *blocks, (gain, head) = (
         [*zip(*both)] for both in zip(matrices(case, parameters), matrices(case, gradient)))
     x, ways_back = table[0][tokens], []
@@ -314,9 +316,18 @@ def llama_loss_and_gradient(case, parameters, tokens, target):
         ways_back.append(backward)
     normed, of_norm = rms_norm(x, *gain)
     y, of_head = linear(normed, *head)
+
+    def backward_of_all(dy):
+        dy = of_norm(of_head(dy))
+        for backward in reversed(ways_back):
+            dy = backward(dy)
+        np.add.at(table[1], tokens, dy)
+    return y, backward_of_all
+
+
+def llama_loss_and_gradient(case, parameters, tokens, target):
+    gradient = np.zeros_like(parameters)
+    y, backward = llama_logits(case, parameters, tokens, gradient)
     loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.ravel())
-    dy = of_norm(of_head(dy.reshape(y.shape)))
-    for backward in reversed(ways_back):
-        dy = backward(dy)
-    np.add.at(table[1], tokens, dy)
+    backward(dy.reshape(y.shape))
     return loss, gradient

@@ -13,6 +13,7 @@ import pytest
 from recorded import LOGS, changed, recorded, text_of
 
 import demo
+import llama_text
 import trial
 from runs import CHAPTERS, ROOT, Run
 
@@ -146,3 +147,20 @@ def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
                            folder / "out"], SIMULATED_GPUS="1")
     assert done.code == 0, done.out
     assert '"gpu":"simulated GPU"' in (folder / "out/06_zero3_bf16.jsonl").read_text()
+
+
+def test_a_saved_llama_writes(programs, folder):
+    """A run without a learning rate saves the first weights, which NumPy makes by itself, and one
+    text follows from both. A run that learns saves weights from which another text follows."""
+    text = {}
+    for lr in ("0", "0.01"):
+        done = programs.run(2, "06_zero3", "--task", "llama", "--width", "8", "--heads", "2",
+                            "--sequence", "8", "--seed", "3", "--steps", "1", "--batch", "1",
+                            "--dtype", "fp32", "--lr", lr, "--save", folder / lr)
+        assert done.code == 0, done.err
+        lines = [*llama_text.before_and_after(folder / lr / "step_1/model.safetensors", "its", 1)]
+        before, after = (lines.index(f"What its weights write {when}:")
+                         for when in ("before training", "after 1 steps"))
+        text[lr] = lines[before + 1:after - 1], lines[after + 1:]
+    assert text["0"][0] == text["0"][1] == text["0.01"][0] != text["0.01"][1]
+    assert len(" ".join(map(str.strip, text["0"][0]))) > 180  # 4 of the prompt, 200 of the model
