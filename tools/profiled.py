@@ -59,15 +59,15 @@ class Profile:
         """Yields each message, copy and computation, with its stream's name, or else its number."""
         busy = defaultdict(float)  # until when a stream's last message lasts
         for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
-            sort, name, args = event.get("cat"), event["name"], event.get("args", {})
+            category, name, args = event.get("cat"), event["name"], event.get("args", {})
             stream, what = args.get("stream", event["tid"]), None
-            if sort == "kernel" and name.startswith("nccl"):
+            if category == "kernel" and name.startswith("nccl"):
                 what, name = "collective", collective(name, args)
-            elif not self.on_gpu and sort == "user_annotation" and name.startswith("gloo:"):
+            elif not self.on_gpu and category == "user_annotation" and name.startswith("gloo:"):
                 what, name = "collective", name[5:]
-            elif sort == "gpu_memcpy" and name[:11] in COPIES:
+            elif category == "gpu_memcpy" and name[:11] in COPIES:
                 what, name = "bus", COPIES[name[:11]]
-            elif sort in ON_GPU or (not self.on_gpu and name.startswith("aten::")):
+            elif category in ON_GPU or (not self.on_gpu and name.startswith("aten::")):
                 what = "compute" if event["ts"] >= busy[stream] else None
             if what == "collective":
                 busy[stream] = event["ts"] + event["dur"]

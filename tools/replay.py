@@ -5,7 +5,7 @@ from collections import Counter, defaultdict, deque
 from spans import median, shares, span
 from planner.plan import PLANS
 from runs import Failure
-from simulate import SORTS, over, play
+from simulate import TYPES, over, play
 
 
 class Replay:
@@ -53,7 +53,7 @@ class Replay:
                                                                 event["dur"] / 1e3))
 
     def times(self, what, layer, step):
-        """Returns how many ms a task takes on each rank, as play() of simulate.py asks for it."""
+        """Returns how many ms a task takes on each rank, as simulate.Schedule asks for it."""
         machine, done = self.machine, self.left.get((what, layer, step), [[]])
         if not any(done):
             return [0] * self.ranks
@@ -63,7 +63,7 @@ class Replay:
         count = self.tensors if what in ("read", "write") else 1  # tensors, one after the other
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
-        if SORTS.get(what) == "collective":
+        if TYPES.get(what) == "collective":
             arrived = max(begin for (begin, _), in now)
             own = [max(0, begin + ms - arrived) for (begin, ms), in now]
             if not (machine.link or machine.latency):
@@ -82,7 +82,7 @@ class Replay:
         """Returns what Streams.figures says of rank 0, for each step from the second on."""
         self.left = {of: [*map(deque, tasks)] for of, tasks in self.tasks.items()}
         streams = play(self.card, len(self.trace.layers), self.times, self.ranks, self.accumulate,
-                       self.prefetch, self.beside, self.pieces, len(self.trace.steps))
+                       self.prefetch, self.beside, self.pieces, steps=len(self.trace.steps))
         return [streams.figures(0, step) for step in range(1, len(streams.syncs))]
 
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from spans import shares
 
-SORTS = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce", "sums"), "collective") | \
+# Types of tasks, as the programs name them in a trace. All others are computation.
+TYPES = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce", "sums"), "collective") | \
     dict.fromkeys(("to_host", "to_device", "read", "write"), "bus") | {"copy": "copy"}
 BETWEEN = "between groups"  # a stream of its own, because these messages use other ranks' wires
 SLOTS = 2  # layers whose gradients the device has room for
@@ -29,12 +30,12 @@ class Streams:
         """Puts a task on a stream, after the events `after`; returns its event. times: its ms on
         each rank; if none, it leaves no slice. A collective runs when its last rank has begun."""
         begins = [max(at) for at in zip(self.ends[stream], self.host, *filter(None, after))]
-        sort = SORTS.get(what, "compute")
-        starts = [max(begins)] * len(begins) if sort == "collective" else begins
+        type_ = TYPES.get(what, "compute")
+        starts = [max(begins)] * len(begins) if type_ == "collective" else begins
         ends = self.ends[stream] = [at + ms for at, ms in zip(starts, times)]
         for slices, begin, end, ms in zip(self.slices, begins, ends, times):
             if ms:
-                slices.append({"name": f"{what} of layer {layer}", "cat": sort, "stream": stream,
+                slices.append({"name": f"{what} of layer {layer}", "cat": type_, "stream": stream,
                                "ts": 1e3 * begin, "dur": 1e3 * (end - begin),
                                "args": {"step": self.step, "layer": layer}})
         return ends
@@ -45,105 +46,161 @@ class Streams:
         return end - begin, shares(self.slices[rank], 1e3 * begin, 1e3 * end)
 
 
-def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, pieces=(), steps=2,
-         ends=False):
-    """Plays `steps` steps of a card; returns the Streams. times(what, layer, step): ms of a task,
-    by rank; it is asked in each stream's order. beside: where a card has no window, messages pass
-    beside backward and the next forward, as with DDP and Megatron-LM. ends: a step waits for its
-    update, and the next forward hides nothing of that, as in DeepSpeed's step(). pieces: how many
-    pieces each layer's state on a disk has."""
-    streams, ready, written = Streams(ranks), {}, {}
-    window = card.prefetches
-    link = "communication" if window or beside else "compute"
-    # stays: a rank's parameters lie with the host. comes: gradients come down in each micro-batch.
-    stays, comes = card.copied["to_device"][1], card.copied["to_host"][1]
-    up, down = ("copies up", "copies down") if stays else ("copies", "copies")
-    reduces = card.sent["backward"][1] - window
-    adams = HOST_CORES if card.offloads else "compute"
-    orders = ("forward", range(layers)), ("backward", range(layers)[::-1])
-    uses = [(phase, l, micro) for micro in range(accumulate) for phase, order in orders
-            for l in order]
-    states = [l for l in range(layers) for _ in range(pieces[l])] if pieces else []
+@dataclass
+class Schedule:
+    """The order in which a card's trainer puts the tasks of a step on streams, and what each task
+    waits for. An event that is None has happened: what waits for it need not wait."""
+    card: object
+    layers: int
+    times: object  # times(what, layer, step): ms of a task, by rank; asked in each stream's order
+    ranks: int = 1
+    accumulate: int = 1
+    prefetch: int = 1
+    # Without a window messages pass beside backward and the next forward: DDP's and Megatron-LM's.
+    beside: bool = False
+    pieces: tuple = ()  # how many pieces each layer's state on a disk has
+    # A step waits for its update, and the next forward hides nothing of that: DeepSpeed's step().
+    ends: bool = False
 
-    def run(stream, what, layer, *after):
-        return streams.run(stream, what, layer, times(what, layer, streams.step), *after)
+    def __post_init__(self):
+        card, layers = self.card, range(self.layers)
+        self.streams = Streams(self.ranks)
+        self.ready = {}  # by layer: the event that its parameters are updated
+        self.written = {}  # by slot of the host's window of state: the event that it is free
+        self.link = "communication" if card.prefetches or self.beside else "compute"
+        # On the host is what is copied for each micro-batch.
+        self.parameters_on_host = card.copied["to_device"][1]
+        self.grads_on_host = card.copied["to_host"][1]
+        self.up, self.down = ("copies up", "copies down") if self.parameters_on_host else (
+            "copies", "copies")
+        self.adams = HOST_CORES if card.offloads else "compute"
+        orders = ("forward", layers), ("backward", layers[::-1])
+        self.uses = [(phase, l, micro) for micro in range(self.accumulate)
+                     for phase, order in orders for l in order]
+        self.states = [l for l in layers for _ in range(self.pieces[l])] if self.pieces else []
+        self.slots = card.borrowed.get("pieces", 0)  # pieces for which the host has room
 
-    def read_until(end):
-        while len(there) < min(end, len(states)):
-            piece = len(there)
-            there.append(run("reads", "read", states[piece], written.get(piece % slots)))
+    def run(self, stream, what, layer, *after):
+        times = self.times(what, layer, self.streams.step)
+        return self.streams.run(stream, what, layer, times, *after)
 
-    for streams.step in range(1, steps + 1):
-        # Events of this step, in order: of layers filled and used, of gradients sent and added.
-        filled, used, sent, added = [], [], [], []
-        there, slots = [], card.borrowed.get("pieces", 0)
-        run("compute", "clear", None)
-        read_until(slots)
-        for use, (phase, l, micro) in enumerate(uses):
-            last = micro + 1 == accumulate
+    def play_step(self):
+        # Events of this step, in order: of layers filled and used, of gradients sent and added, of
+        # pieces read.
+        self.filled, self.used, self.sent, self.added = [], [], [], []
+        self.pieces_read = []
+        self.run("compute", "clear", None)
+        self.read_until(self.slots)
+        for use, (phase, l, micro) in enumerate(self.uses):
             if phase == "forward" and l == 0:
-                run("compute", "load", None)
-            for _, ahead, _ in uses[len(filled):use + prefetch + 1] if window else ():
-                free = used[len(filled) - prefetch - 1] if len(filled) > prefetch else None
-                if stays:
-                    free = run(up, "to_device", ahead, free, ready.get(ahead))
-                else:
-                    free = run("communication", "copy", ahead, free, ready.get(ahead))
-                filled.append(run("communication", "all_gather", ahead, free))
-            updated = ready.get(l) if beside else None
-            whole = filled[use] if window else updated
-            slot = sent[-SLOTS] if reduces and phase == "backward" and len(sent) >= SLOTS else None
-            used.append(run("compute", phase, l, whole, slot))
-            if phase == "forward":
-                if l == layers - 1:
-                    run("compute", "loss", None)
-                continue
-            reduced = used[-1]
-            for what in ("reduce_scatter", "all_gather")[:reduces
-                                                         + last * card.sent["backward"][0]]:
-                reduced = run(link, what, l, reduced)
-            sent.append(reduced)
-            if last:
-                reduced = run(BETWEEN, "all_reduce", l, reduced)
-            if comes:
-                landing = added[-LANDINGS] if micro and len(added) >= LANDINGS else None
-                sent[-1] = reduced = run(down, "to_host", l, reduced, landing)
-                if micro:
-                    added.append(reduced := run(HOST_CORES, "add", l, reduced))
-                if last:
-                    run(HOST_CORES, "divide", l, reduced)
-                    run(HOST_CORES, "squared_norm", l)
-            elif card.offloads and last:
-                run(down, "divide", l, reduced)
-                run(down, "to_host", l)
+                self.run("compute", "load", None)
+            self.fill_window(use)
+            self.compute(use, phase, l)
+            if phase == "backward":
+                self.send_gradient(l, micro)
+        self.add_norm()
+        self.update()
+        if self.ends:
+            self.streams.host = [max(at) for at in zip(*self.streams.ends.values())]
+
+    def read_until(self, end):
+        while len(self.pieces_read) < min(end, len(self.states)):
+            piece = len(self.pieces_read)
+            free = self.written.get(piece % self.slots)
+            self.pieces_read.append(self.run("reads", "read", self.states[piece], free))
+
+    def fill_window(self, use):
+        """Gathers the layers of this use and of those ahead, if a slot of the window is free."""
+        if not self.card.prefetches:
+            return
+        for _, l, _ in self.uses[len(self.filled):use + self.prefetch + 1]:
+            number = len(self.filled)
+            free = self.used[number - self.prefetch - 1] if number > self.prefetch else None
+            stream, what = "communication", "copy"
+            if self.parameters_on_host:
+                stream, what = self.up, "to_device"
+            free = self.run(stream, what, l, free, self.ready.get(l))
+            self.filled.append(self.run("communication", "all_gather", l, free))
+
+    def compute(self, use, phase, l):
+        whole = self.ready.get(l) if self.beside else None
+        if self.card.prefetches:
+            whole = self.filled[use]
+        slot = None  # for the gradient
+        if self.reduces() and phase == "backward" and len(self.sent) >= SLOTS:
+            slot = self.sent[-SLOTS]
+        self.used.append(self.run("compute", phase, l, whole, slot))
+        if phase == "forward" and l == self.layers - 1:
+            self.run("compute", "loss", None)
+
+    def reduces(self):
+        """Collectives of a layer's gradient in each micro-batch. (A window's card also counts the
+        all-gather of backward.)"""
+        return self.card.sent["backward"][1] - self.card.prefetches
+
+    def send_gradient(self, l, micro):
+        last, event = micro + 1 == self.accumulate, self.used[-1]
+        count = self.reduces() + last * self.card.sent["backward"][0]
+        for what in ("reduce_scatter", "all_gather")[:count]:
+            event = self.run(self.link, what, l, event)
+        self.sent.append(event)
+        if last:
+            event = self.run(BETWEEN, "all_reduce", l, event)
+        if self.grads_on_host:
+            self.land(l, micro, event)
+        elif self.card.offloads and last:
+            self.run(self.down, "divide", l, event)
+            self.run(self.down, "to_host", l)
+
+    def land(self, l, micro, event):
+        """The gradient comes to the host, which adds it to those of earlier micro-batches."""
+        landing = self.added[-LANDINGS] if micro and len(self.added) >= LANDINGS else None
+        self.sent[-1] = event = self.run(self.down, "to_host", l, event, landing)
+        if micro:
+            event = self.run(HOST_CORES, "add", l, event)
+            self.added.append(event)
+        if micro + 1 == self.accumulate:
+            self.run(HOST_CORES, "divide", l, event)
+            self.run(HOST_CORES, "squared_norm", l)
+
+    def add_norm(self):
+        """Each rank awaits its gradients, then all add their squares: there the host stops."""
         summed = BETWEEN
-        if card.offloads:
-            summed = HOST_CORES if comes else down
-        run("compute", "wait", None, streams.ends[summed])
-        if comes:
-            run("compute", "add_squares", None)
-        for l in range(layers) if not comes else ():
-            if not card.offloads:
-                run("compute", "divide", l)
-            run("compute", "squared_norm", l)
-        streams.host = run("compute", "sums", None)
-        streams.syncs.append(streams.host)
-        for piece, l in enumerate(states):
-            read_until(piece + slots)
-            ready[l] = run(adams, "adam", l, there[piece])
-            written[piece % slots] = run("writes", "write", l, ready[l])
-        for l in range(layers):
-            if not states:
-                ready[l] = run(adams, "adam", l)
+        if self.card.offloads:
+            summed = HOST_CORES if self.grads_on_host else self.down
+        self.run("compute", "wait", None, self.streams.ends[summed])
+        if self.grads_on_host:
+            self.run("compute", "add_squares", None)
+        for l in range(self.layers) if not self.grads_on_host else ():
+            if not self.card.offloads:
+                self.run("compute", "divide", l)
+            self.run("compute", "squared_norm", l)
+        self.streams.host = self.run("compute", "sums", None)
+        self.streams.syncs.append(self.streams.host)
+
+    def update(self):
+        for piece, l in enumerate(self.states):
+            self.read_until(piece + self.slots)
+            self.ready[l] = self.run(self.adams, "adam", l, self.pieces_read[piece])
+            self.written[piece % self.slots] = self.run("writes", "write", l, self.ready[l])
+        card = self.card
+        for l in range(self.layers):
+            if not self.states:
+                self.ready[l] = self.run(self.adams, "adam", l)
             if card.place("parameters") == "host" and not card.offloads:
-                ready[l] = run(down, "to_host", l, ready[l])
+                self.ready[l] = self.run(self.down, "to_host", l, self.ready[l])
             if card.copied["to_device"][0]:
-                ready[l] = run(up, "to_device", l, ready[l])
+                self.ready[l] = self.run(self.up, "to_device", l, self.ready[l])
             if card.sent["update"][0]:
-                ready[l] = run(link, "all_gather", l, ready[l])
-        if ends:
-            streams.host = [max(at) for at in zip(*streams.ends.values())]
-    return streams
+                self.ready[l] = self.run(self.link, "all_gather", l, self.ready[l])
+
+
+def play(*of, steps=2, **named):
+    """Plays so many steps of the Schedule of these arguments; returns its Streams."""
+    schedule = Schedule(*of, **named)
+    for schedule.streams.step in range(1, steps + 1):
+        schedule.play_step()
+    return schedule.streams
 
 
 @dataclass
@@ -269,7 +326,7 @@ class Work:
         takes as long as the third."""
         def played(count):
             step, shares = play(self.card, len(self.trained), self.times(machine), 1, count,
-                                prefetch, beside, self.pieces, ends=ends).figures()
+                                prefetch, beside, self.pieces, ends).figures()
             return {"step": step, "computation": shares.pop("computation")} | {
                 f"{name} {which}": ms for name, both in shares.items()
                 for which, ms in zip(("exposed", "hidden"), both)}

@@ -157,7 +157,7 @@ def test_a_step_keeps_every_wait(monkeypatch):
 
     def without(taken):
         def fewer(self, stream, what, layer, times, *after):
-            line = sys._getframe(2).f_lineno  # of play(), which calls its own run()
+            line = sys._getframe(2).f_lineno  # of Schedule, which calls its own run()
             seen.update((line, place) for place, event in enumerate(after) if event)
             return run(self, stream, what, layer, times, *(
                 None if (line, place) == taken else event for place, event in enumerate(after)))
@@ -165,7 +165,7 @@ def test_a_step_keeps_every_wait(monkeypatch):
 
     monkeypatch.setattr(Streams, "run", without(None))
     assert not breaks()
-    assert len(seen) == 20
+    assert len(seen) == 18
     for wait in sorted(seen):
         monkeypatch.setattr(Streams, "run", without(wait))
         assert breaks(), f"simulate.py:{wait[0]}: nothing misses its event {wait[1]}"
