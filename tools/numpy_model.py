@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Makes the programs' data, first weights and gradients in NumPy, written from notes/generator.md
-alone. tests/programs/digests_test.py compares the programs with it.
+and the pages that it names. tests/programs/digests_test.py compares the programs with it.
 
 What the note calls fp32 is float32 here, so weights and data have the programs' bits. Losses and
 gradients are in float64, so only the programs' rounding is left between the two. `stored` rounds
