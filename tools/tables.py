@@ -217,12 +217,6 @@ def twelve(of):
     return f"{table(['its tag', 'printed, GiB', 'here, GiB'], rows)}\n\n`{shown}`"
 
 
-def ring(of):
-    """Both ways to exchange, on ranks."""
-    return fenced(of.text(lambda programs: output_of(
-        [*programs.mpiexec, "-n", "4", str(programs.build / "tests/benchmarks/ring_benchmark")])))
-
-
 def speed(of):
     """The table that the benchmark ends with: steps beside PyTorch's steps of the same work."""
     def compared(programs):
@@ -237,7 +231,6 @@ def speed(of):
 
 
 SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
-BUSES = (4, 0.25, 0.05)  # GB/s; copies take less time than computing, about as much, more
 
 
 def times(run):
@@ -308,19 +301,6 @@ def buckets(_):
                      f"{hops * (q.latency / 1e3 + bucket * 8e-6 / q.ranks / q.link):.1f}"])
     return table(["a bucket", "buckets", "latency, ms", "the last one, ms"], rows) + (
         f"\n\n`./tutorial plan {words} --bucket 25MiB`")
-
-
-def bus(of):
-    """Copies that a step waits for, on buses of several speeds, beside 06, which copies nothing."""
-    rows = []
-    for speed in (None, *BUSES):
-        chapter, options = ("07_offload", ["--bus", speed]) if speed else ("06_zero3", [])
-        run = of.run(timed, chapter, 2, *SIXTEEN, "--prefetch", 1, *options, dtype="fp32")
-        rows.append([f"{chapter}, prefetch 1", speed or "–", f"{run.ms:.0f}",
-                     *waits(run, "to_host", "to_device")])
-    copied, *_ = run.copied["to_host"]
-    head = ["ms per step", "bus, GB/s", "step", "to host, exposed", "to device, exposed"]
-    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB per rank and step."
 
 
 def waits(run, *ways):
@@ -544,7 +524,7 @@ def gpu(of):
 
 # The function for a block's first word. The other words are its arguments.
 TABLES = {function.__name__: function for function in (
-    results, output, check, element, told, layers, ledger, notebook, simulated, twelve, ring,
-    phases, speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}
+    results, output, check, element, told, layers, ledger, notebook, simulated, twelve, phases,
+    speed, link, overlap, buckets, disk, fits, published, hybrid, systems, gpu)}
 # Counts without times. Their blocks do not say when they were made.
 TIMELESS = {"check", "element", "told", "notebook", "simulated", "twelve"}

@@ -66,8 +66,8 @@ def test_every_figure_is_shown():
 
 def test_a_number_that_was_not_measured_is_missed():
     blocks = render.load()
-    del blocks["ring"]["found"]["printed"]
-    with pytest.raises(render.Failure, match=r"no 'printed' of 'ring': run tools/measure.py"):
+    del blocks["output"]["found"]["printed"]
+    with pytest.raises(render.Failure, match=r"no 'printed' of 'output': run tools/measure.py"):
         render.rendered(blocks)
 
 
