@@ -197,26 +197,6 @@ def simulated(of):
     return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
 
 
-def twelve(of):
-    """A notebook's trace of twelve layers by its tags, beside what is in use here."""
-    model = ("--task", "mlp", "--layers", 12, "--width", 2048, "--batch", 32, "--steps", 2)
-
-    def in_use(programs):
-        """Bytes of the parameters, of the state, and after each phase of the first step."""
-        trace, _ = programs.traced("01_adam", 1, *model)
-        by_phase = memory.phases(trace.program(0, 0, 1, 2))
-        start = by_phase[0, "start"][0]
-        return [start["parameters"], sum(start[kind] for kind in STATE),
-                *(sum(by_phase[1, phase][0].values()) for phase in memory.PHASES)]
-
-    printed = {"model": "0.188", "optimizer": "0.188", "data": "0.188", "forward": "0.199",
-               "backward": "0.392", "step": "0.767"}
-    rows = [[tag, said, gib(count)]
-            for (tag, said), count in zip(printed.items(), of.get("bytes", in_use))]
-    shown = " ".join(map(str, ["./tutorial memory 01 --accumulate 1", *model]))
-    return f"{table(['its tag', 'printed, GiB', 'here, GiB'], rows)}\n\n`{shown}`"
-
-
 def speed(of):
     """The table that the benchmark ends with: steps beside PyTorch's steps of the same work."""
     def compared(programs):
@@ -524,7 +504,7 @@ def gpu(of):
 
 # The function for a block's first word. The other words are its arguments.
 TABLES = {function.__name__: function for function in (
-    results, output, check, element, told, layers, ledger, notebook, simulated, twelve, phases,
+    results, output, check, element, told, layers, ledger, notebook, simulated, phases,
     speed, link, overlap, buckets, disk, fits, published, hybrid, systems, gpu)}
 # Counts without times. Their blocks do not say when they were made.
-TIMELESS = {"check", "element", "told", "notebook", "simulated", "twelve"}
+TIMELESS = {"check", "element", "told", "notebook", "simulated"}
