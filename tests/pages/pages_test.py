@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
-`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught, and
-every wait that overlap.md adds is needed. Every system of README's has been tried.
+`Now hold:` every test holds that it names there, and up to a `Now fail:` every one fails. Every
+sabotage that a page offers is caught, and every wait that overlap.md adds is needed. Every system
+of README's has been tried.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -139,22 +140,28 @@ def test_the_first_screen_has_what_08_plans(programs):
         (ROOT / "README.md").read_text().split())
 
 
-NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
+NAMED = re.compile(r"Now (hold|fail):((?:\s+`[^`]+`,?)+)")
 FOUND = {page.name: found for page in PAGES if page.parent.name == "changing"
          if (found := [*NAMED.finditer(page.read_text())])}
 RUN_AFTER = {page.name: found for page in PAGES if page.parent.name == "changing"
              if (found := re.findall("`(mpirun [^`]+)`", page.read_text()))}
 
 
+def test_a_diff_beside_a_page_applies():
+    for diff in ROOT.glob("notes/changing/*.diff"):
+        subprocess.run(["git", "apply", "--check", diff], cwd=ROOT, check=True)
+
+
 @pytest.mark.parametrize("page", FOUND)
 def test_a_change_can_be_made(page, programs, tmp_path):
-    """From each `Now hold:` to the next."""
+    """From each `Now hold:` or `Now fail:` to the next."""
     tree, done = copied(tmp_path / "tree"), 0
     for named in FOUND[page]:
         steps = [*changes(named.string[:named.start()], f"notes/changing/{page}")]
         follow(steps[done:], tree)
-        tests, done = re.findall("`([^`]+)`", named[1]), len(steps)
-        expect_results(["OK"] * len(tests), *Tree(tree, tree / "build").test(*tests))
+        tests, done = re.findall("`([^`]+)`", named[2]), len(steps)
+        word = {"hold": "OK", "fail": "FAIL"}[named[1]]
+        expect_results([word] * len(tests), *Tree(tree, tree / "build").test(*tests))
     for command in RUN_AFTER.get(page, []):
         subprocess.run([programs.mpiexec, *command.split()[1:]], cwd=tree, check=True)
 
