@@ -12,8 +12,6 @@
 namespace zero {
 /// Those that this machine can run, the widest first.
 std::vector<const MicroKernel*> micro_kernels();
-/// What ZERO_VECTORS (environment) names, else the widest. Throws Error (usage) if it is not here.
-const MicroKernel& micro_kernel();
 
 template <class Loop> [[WIDE_LOOP]] void with_wide_vectors(const Loop& loop) { loop(); }
 

@@ -29,4 +29,7 @@ struct MicroKernel {
 };
 /// A build has those of its kind of machine.
 extern const MicroKernel plain, avx2, avx512, neon;
+/// The widest that this machine can run, or what ZERO_VECTORS (environment) names. Throws Error
+/// (usage) if that is not here.
+const MicroKernel& micro_kernel();
 }  // namespace zero
