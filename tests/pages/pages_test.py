@@ -2,8 +2,9 @@
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
 `Now hold:` every test holds that it names there, and up to a `Now fail:` every one fails. Every
-sabotage that a page offers is caught, and every wait that overlap.md adds is needed. Every system
-of README's has been tried.
+sabotage that a page offers is caught, and every wait that overlap.md adds is needed. The programs
+of part.md, in a project with this one as a subproject, are right. Every system of README's has been
+tried.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -27,7 +28,10 @@ from trial import Tree, copied, expect_results, follow
 
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
-SOURCES = {"CHANGELOG.md", "CONTRIBUTING.md", "README.md",
+PART = (ROOT / "notes/changing/part.md").read_text()
+# The files of the reader's project that it shows, by name.
+YOURS = dict(re.findall(r"^```\w+\n(?://|#) yours/(\S+)\n(.*?)^```", PART, re.M | re.S))
+SOURCES = {*YOURS, "CHANGELOG.md", "CONTRIBUTING.md", "README.md",
            *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
 LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # but [&](...) is code
 START = r"(?<![\w./$*-])"  # a name does not begin in the middle of a longer one
@@ -164,6 +168,46 @@ def test_a_change_can_be_made(page, programs, tmp_path):
         expect_results([word] * len(tests), *Tree(tree, tree / "build").test(*tests))
     for command in RUN_AFTER.get(page, []):
         subprocess.run([programs.mpiexec, *command.split()[1:]], cwd=tree, check=True)
+
+
+def test_a_project_with_our_parts_can_be_made(programs, folder):
+    """As part.md shows it. What its programs print is compared with sums of its own."""
+    for name, text in YOURS.items():
+        (folder / name).write_text(text)
+    (folder / "subprojects").mkdir()
+    (folder / "subprojects/zero").symlink_to(ROOT)
+    mpi = "mpich" if programs.passes_signals else "openmpi"
+    for command in ("meson setup build -Doptimization=0 -Dzero:cuda=disabled -Dzero:mpi=" + mpi,
+                    "ninja -C build element product ranks"):
+        subprocess.run(command.split(), cwd=folder, check=True)
+    assert not (folder / "build/subprojects/zero/tests").exists()
+
+    def printed(name, *launch):
+        done = programs.start([*launch, str(folder / "build" / name)])
+        assert done.code == 0, done
+        return [*map(float, done.out.split())]
+
+    weight, momentum, variance = 1, 0, 0
+    for t, grad in enumerate((0.5, -0.25, 2), 1):
+        momentum = 0.9 * momentum + 0.1 * grad
+        variance = 0.999 * variance + 0.001 * grad**2
+        weight -= 0.01 * momentum / (1 - 0.9**t) / ((variance / (1 - 0.999**t))**0.5 + 1e-8)
+    assert printed("element") == [pytest.approx(weight, rel=1e-6)]
+    assert printed("product") == [sum((5 * i + k) * (32 * k + j) for k in range(5))
+                                  for i in range(7) for j in range(32)]
+    for n in (2, 3):
+        means = [i + (n - 1) / 2 for i in range(12)]
+        sizes = [-(-size // (8 * n)) * 8 * n for size in (100, 300, 200)]  # padded
+        in_use = 4 * (sum(sizes) // n + 2 * max(sizes))  # bytes: the shard, two slots
+        layers = [number for size in sizes for number in (size * (n + 1) / 2, in_use)]
+        assert printed("ranks", programs.mpiexec, "-n", str(n)) == means + layers
+
+    counts = re.findall(r"\((\S+\.hpp)\) \| (\d+) ", PART)
+    for header, count in counts:
+        made = subprocess.run(["c++", "-std=c++20", f"-I{ROOT}", f"-I{ROOT}/common", "-MM", "-xc++",
+                               ROOT / "notes/changing" / header], capture_output=True, text=True)
+        assert made.stdout.count(".hpp") == int(count), made
+    assert len(counts) == 4
 
 
 def test_every_sabotage_is_caught(programs):
