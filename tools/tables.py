@@ -93,9 +93,8 @@ def results(of):
             *(f"on the {place}, MB" for place in PLACES[1:]), "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-        "samples); within a dtype all losses are equal. Bytes are those of the fullest rank; for "
-        "07 and 08, those of its device. Sent: how many elements per parameter a rank sends in a "
-        "step. Time: the median, of the slowest rank.")
+        "samples). Bytes: the fullest rank's. Sent: elements, by a rank in a step. Time: the "
+        "median, of the slowest rank.")
 
 
 CURVE_RANKS = 4
