@@ -12,7 +12,7 @@ from pathlib import Path
 import programs  # noqa: F401 (the way to tools/)
 import pytest
 import simulate
-from planner.plan import PLANS
+from planner.plan import PLANS, deepspeed_card
 from recording import Trace
 from replay import Replay, measured, usual
 from runs import ROOT
@@ -169,6 +169,23 @@ def test_a_step_keeps_every_wait(monkeypatch):
     for wait in sorted(seen):
         monkeypatch.setattr(Streams, "run", without(wait))
         assert breaks(), f"simulate.py:{wait[0]}: nothing misses its event {wait[1]}"
+
+
+@pytest.mark.parametrize("stage", (0, 1, 2, 3))
+@pytest.mark.parametrize("optimizer", ("none", "cpu", "nvme"))
+@pytest.mark.parametrize("param", ("none", "cpu", "nvme"))
+def test_deepspeed_swaps_one_sub_group_after_the_other(stage, optimizer, param):
+    """Every combination can be played. At stage 3 a sub-group on NVMe is read, updated and written
+    before the next one is read. The first is read while the step computes."""
+    card = deepspeed_card(stage, optimizer, param)
+    pieces = [1, 3, 2] if card.place("optimizer") == "disk" else ()
+    slices = play(card, 3, lambda *_: [1], pieces=pieces, ends=True).slices[0]
+    swaps = [each for each in slices if each["name"].startswith(("read", "adam", "write"))
+             and each["args"]["step"] == 2]
+    assert len(swaps) == (3 * sum(pieces) or 3)
+    if pieces:
+        ends = [each["ts"] + each["dur"] for each in sorted(swaps, key=lambda each: each["ts"])]
+        assert ends[1:] == pytest.approx([ends[1] + 1000 * at for at in range(len(ends) - 1)])
 
 
 def test_buckets_fill_in_the_reverse_order_of_layers():

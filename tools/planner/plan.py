@@ -81,7 +81,8 @@ STATE_HOST = replace(CHAPTERS[-1], name="08_state_host",  # 08 with --state host
 
 def deepspeed_card(stage, optimizer="none", param="none"):
     """DeepSpeed's card of a stage. `optimizer` and `param` are the devices of offload_optimizer and
-    of offload_param. From stage 2 on gradients are offloaded together with the optimizer."""
+    of offload_param. From stage 2 on gradients are offloaded together with the optimizer. State on
+    NVMe is read, updated and written by one sub-group after the other."""
     card = next(card for card in CHAPTERS if card.stage == stage and card.mixed_precision)
     how = {"none": "sharded", "cpu": "sharded on the host", "nvme": "sharded on the disk"}
     offloads, held, name = stage > 0 and optimizer != "none", dict(card.held), card.name
@@ -90,6 +91,7 @@ def deepspeed_card(stage, optimizer="none", param="none"):
         held["gradients"] = how["cpu"] if stage > 1 else held["gradients"]
         name = f"zero{stage}_offload"
     copied = dict.fromkeys(WAYS, (int(offloads), 0))
+    borrowed = card.borrowed | {"pieces": int(optimizer == "nvme")}
     if stage == 3:
         held["parameters"] = how[param]
         if param != "none":
@@ -99,7 +101,7 @@ def deepspeed_card(stage, optimizer="none", param="none"):
             name = "07_offload"
         if optimizer == "nvme":
             name = "08_infinity"
-    return replace(card, name=name, held=held, copied=copied, theirs=True)
+    return replace(card, name=name, held=held, copied=copied, borrowed=borrowed, theirs=True)
 
 
 def as_deepspeed(card):
