@@ -191,8 +191,10 @@ def timeline(study):
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))
                 for name, begin, end in (("forward", first, turn),
                                          ("backward and update", turn, last)) if begin < end]))
-    return Section("A step over time: what passes beside computation, and what is waited for", "",
-                   figures, [], points) if points else None
+    words = ("Short runs of their own, on a link, a bus and a disk so slow that it shows."
+             if any(run.log.parent.name == "more" for run in study.more) else "")
+    return Section("A step over time: what passes beside computation, and what is waited for",
+                   words, figures, [], points) if points else None
 
 
 NEXT = {"lesson 04": "which lines of code make the first saving",
@@ -210,13 +212,14 @@ def ending(study):
             unit = unit_of(study.exact, state(base.memory))
             held = ", ".join(sized(state(held), unit) + (on(place) or f" {unit} of state")
                              for place, held in run.places.items())
-            points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}; with data "
-                           f"parallelism {sized(state(base.memory), unit)}. It sends "
-                           f"{float(sent(run) / sent(base)):.3g} times as much."])
+            times = f"{float(sent(run) / sent(base)):.3g} times"
+            points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}, and sends {times} "
+                           f"what data parallelism sends, which holds "
+                           f"{sized(state(base.memory), unit)}."])
     if {c.same for c in study.compared if c.run.dtype == c.reference.dtype} == {True}:
         points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "
                        "and not the arithmetic."])
-    traces = {f"overlap {run.trace}": f"that timeline of {run.number}, added up layer by layer"
+    traces = {f"overlap {run.trace}": f"a step of {run.number} over time, layer by layer"
               for run in (*study.runs, *study.more) if run.trace.is_file()}
     points += [[f"$ ./tutorial {command}", why] for command, why in (NEXT | traces).items()]
     return Section("What you saw, and what next", "", [], [], points)

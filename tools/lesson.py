@@ -15,9 +15,9 @@ LAYERS = (6, 6)  # the sizes of the model that `./tutorial narrate` tells
 CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
-rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements per
-parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers; of the
-optimizer state pieces."""
+rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements
+per parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole
+layers; of the optimizer state pieces."""
 
 
 def cells(column, rank):

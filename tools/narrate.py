@@ -110,7 +110,9 @@ def row(memory, view):
 
 def decimal(cell):
     """Returns a number or a word in seven places."""
-    return f"{cell:>7}" if isinstance(cell, str) else f" {cell:z6.3f}"
+    if not isinstance(cell, str):
+        cell = f"{cell:.0e}" if 0 < abs(cell) < 0.01 else f"{cell:z.3f}"
+    return f"{cell:>7}"
 
 
 def of_sample(event, samples):
@@ -168,7 +170,7 @@ def followed(trace, run, layer, element):
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
-    yield f"{'':<46}" + "".join(f"{f'rank {rank}':>8}" for rank in range(run.ranks))
+    yield f"{'':<54}" + "".join(f"{f'rank {rank}':>8}" for rank in range(run.ranks))
     memories, slots = [Memory(trace.layers) for _ in trace.events], slot_names(trace)
     present = ""
     for events in trace.moments(0, trace.steps[0]):
@@ -184,14 +186,19 @@ def followed(trace, run, layer, element):
         for lent in event["args"].get("lent", []):
             if lent["layer"] == layer and event["args"]["kind"] in TOLD_KINDS:
                 rows.append((lent, []))
+        during = event["args"]["during"]
+        phase = {"setup": "start", "load": "forward"}.get(during, during)
+        ahead = event["args"].get("phase", during)
+        task = event["task"] + (f" for {ahead}" if ahead not in (during, "setup") else "")
+        if task == "sums":
+            yield f"{'' if phase == present else phase:<10}{task:<24}of loss and norm: a rank waits for all"
+            present = phase
         for view, values in rows:
-            phase = {"setup": "start", "load": "forward"}.get(event["args"]["during"],
-                                                              event["args"]["during"])
             where = slots[slot_kind(view), view["slot"]] if "slot" in view else view["of"]
             where = f"{view['of']}, {where}" if where.startswith("piece") else where
-            line = f"{'' if phase == present else phase:<10}{event['task']:<16}{where}"
+            line = f"{'' if phase == present else phase:<10}{task:<24}{where}"
             present = phase
-            yield (f"{line:<46}" + "".join(f"{value:>8}" for value in values)).rstrip()
+            yield (f"{line:<54}" + "".join(f"{value:>8}" for value in values)).rstrip()
 
 
 def value_at(memory, view, element):
@@ -199,7 +206,7 @@ def value_at(memory, view, element):
     if not view["start"] <= element < view["start"] + view["size"]:
         return "\u00b7"
     value = memory.layer(view)[element]
-    return "?" if value is None else value if isinstance(value, str) else f"{value:z.3f}"
+    return "?" if value is None else decimal(value)
 
 
 def formulas(run):

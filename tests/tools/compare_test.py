@@ -123,8 +123,8 @@ def test_rows(text):
             f"05 fp32 +2 x 1/2 +0 +{mb(sent / 2, sent / 2)} ",
             f"06 fp32 +3 x 1/2 +{mb(sent / 2, sent)} +0 "):
         assert re.search(f"(?m)^{row}", said), row
-    assert f"holds {mb(4 * P)} MB of state, {mb(6 * P)} on the host; with data parallelism " \
-        f"{mb(16 * P)}. It sends 1.5 times as much." in " ".join(said.split())
+    assert f"holds {mb(4 * P)} MB of state, {mb(6 * P)} on the host, and sends 1.5 times what " \
+        f"data parallelism sends, which holds {mb(16 * P)}." in " ".join(said.split())
 
 
 def test_to_the_byte(text):
