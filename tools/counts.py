@@ -213,8 +213,8 @@ def ending(study):
             held = ", ".join(sized(state(held), unit) + (on(place) or f" {unit} of state")
                              for place, held in run.places.items())
             times = f"{float(sent(run) / sent(base)):.3g} times"
-            points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}, and sends {times} "
-                           f"what data parallelism sends, which holds "
+            points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}, and sends "
+                           f"{times} what data parallelism sends, which holds "
                            f"{sized(state(base.memory), unit)}."])
     if {c.same for c in study.compared if c.run.dtype == c.reference.dtype} == {True}:
         points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "

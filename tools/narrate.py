@@ -191,7 +191,8 @@ def followed(trace, run, layer, element):
         ahead = event["args"].get("phase", during)
         task = event["task"] + (f" for {ahead}" if ahead not in (during, "setup") else "")
         if task == "sums":
-            yield f"{'' if phase == present else phase:<10}{task:<24}of loss and norm: a rank waits for all"
+            yield (f"{'' if phase == present else phase:<10}{task:<24}"
+                   "of loss and norm: a rank waits for all")
             present = phase
         for view, values in rows:
             where = slots[slot_kind(view), view["slot"]] if "slot" in view else view["of"]

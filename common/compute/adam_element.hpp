@@ -6,8 +6,8 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1, in the
-/// form at the end of its section 2), decoupled weight decay (Loshchilov and Hutter, 2019).
+/// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1,
+/// with both corrections as factors), decoupled weight decay (Loshchilov and Hutter, 2019).
 struct AdamScalars {
   float grad_factor;  // unscales and clips
   float beta1, one_minus_beta1;
