@@ -265,7 +265,7 @@ def test_recordings(recorded, way, chapter, micro, own):
     [*memory.table(trace, run)]  # throws if a figure is not its formula
     told = narrate.told(trace, run).splitlines()
     assert ("disk_memory" in run.summary) == any(map(re.compile("  disk opt").match, told))
-    rows = r"  (rank \d|all|layer \d) ( +(-?[\d.]+|\u00b7|pad))+"  # as wide as a layer
+    rows = r"  (rank \d|all|layer \d) ( +(-?[\d.]+(e-\d\d)?|\u00b7|pad))+"  # as wide as a layer
     assert not [line for line in told if len(line) > 80 and not re.fullmatch(rows, line)]
     if not way and run.dtype != "fp16":
         check_values(trace, run)

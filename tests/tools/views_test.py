@@ -65,7 +65,7 @@ def test_a_step_is_told(folder, before):
     for rank, values in ((1, [-3]), (0, [1.5, 2])):
         events += [
             event(rank, "forward of layer 0", 4, at=at, reads=[whole], writes=[],
-                  samples=[[2, -0.0001]]),
+                  samples=[[-0.0001, -0.0]]),
             event(rank, "all_gather of layer 0", 3, cat="collective", tid=2, phase="backward",
                   reads=[own[rank]], writes=[whole | {"values": [1.5, 2, -3]}]),
             event(rank, "initialise of layer 0", 1, "setup", 0,
@@ -79,13 +79,13 @@ def test_a_step_is_told(folder, before):
     trace = made(folder, events, before)
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
-{'':<46}  rank 0  rank 1
-start     initialise      parameters{'':<10}       \u00b7  -3.000
-forward   borrow          parameter slot 0
-          all_gather      parameter slot 0      -3.000  -3.000
-          forward         parameter slot 0      -3.000  -3.000
-update    adam            parameters{'':<10}       \u00b7  -4.000
-          give back       parameter slot 0""".splitlines()
+{'':<54}  rank 0  rank 1
+start     initialise              parameters{'':<10}       \u00b7  -3.000
+forward   borrow                  parameter slot 0
+          all_gather for backward parameter slot 0      -3.000  -3.000
+          forward                 parameter slot 0      -3.000  -3.000
+update    adam                    parameters{'':<10}       \u00b7  -4.000
+          give back               parameter slot 0""".splitlines()
     told = narrate.told(trace, run_of()).split("\n\n")
     assert "  layer 0      0      0      1    pad" in told[1]
     assert told[-1].endswith("\n  in forward          1 x 3 = 3")
@@ -97,8 +97,8 @@ forward
   layer 0 all_gather for backward: 2 to each other rank
   all      1.500  2.000 -3.000    pad
 {'  layer 0 forward: with these parameters (as above)':<75}  43
-  rank 0   y  2.000  0.000
-  rank 1   y  2.000  0.000
+  rank 0   y -1e-04  0.000
+  rank 1   y -1e-04  0.000
 update
 {'  layer 0 adam: the new weights, in fp32':<75}  43
   rank 0   0.500  1.000      \u00b7      \u00b7
