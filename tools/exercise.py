@@ -34,49 +34,77 @@ LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
-KEPT = ROOT / "notes/fsdp2.diff"  # of page_reader, a block from each "---" on
-ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
+KEPT = ROOT / "notes/fsdp2.diff"  # diffs as page_reader.py reads them, one from each "---" on
+ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # one whole layer of each
 ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
-LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # each stream by turns
+LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # delays one stream after the other
 OVERLAP = ROOT / "notes/changing/overlap.md"
 
 
 class Exercise:
-    """The file to edit, which begins as a text unless it is there already, and its tests."""
+    """The file that the reader edits, and its tests. If the file is not there, it is written."""
 
     def __init__(self, before, after, out, mpi, part=""):
-        self.number, self.part = after[:2] + part, part  # as ./tutorial takes it
-        of_window = (STATE_WINDOW if after == STATE_WINDOW.parts[0] else
-                     WINDOW if part and after == WINDOW.parts[0] else None)
-        self.before, self.after, self.window = before, after, of_window if part != "c" else None
-        self.overlaps = part == "b" and not of_window
+        self.number, self.after = after[:2] + part, after  # the number as ./tutorial takes it
+        of_window = None
+        if after == STATE_WINDOW.parts[0]:
+            of_window = STATE_WINDOW
+        elif part and after == WINDOW.parts[0]:
+            of_window = WINDOW
+        self.window = of_window if part != "c" else None
+        overlaps = part == "b" and not of_window
         self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
-        self.folder = out / ("kept" if part == "c" else of_window.stem if of_window else
-                             OVERLAP.stem if self.overlaps else "" if before else "adam")
+        folder = "" if before else "adam"
+        if part == "c":
+            folder = "kept"
+        elif of_window or overlaps:
+            folder = (of_window or OVERLAP).stem
+        self.folder = out / folder
         self.trainer, self.own = self.folder / self.name, (ROOT / self.name).read_text("utf-8")
         self.tests, self.texts, build = [f"--suite={after}"], {}, "plain"
+        self.what, self.beside = after, ("Beside the chapter's own:\n  diff -u "
+                                         f"{os.path.relpath(self.trainer)} \\\n    {self.name}")
         if part == "c":
-            start, self.texts = self.own, kept()
+            blocks = re.split("^(?=--- )", KEPT.read_text("utf-8"), flags=re.MULTILINE)
+            page = "\n".join(f"```diff\n{block}```" for block in blocks)
+            start, self.texts = self.own, page_reader.edited(page_reader.changes(page))
             self.own, self.tests = self.texts.pop(str(self.name)), [*ON_RANKS, LATE]
+            self.task = ("it is the chapter's window. Let it keep the last layer from forward "
+                         "until backward, which need not gather it. The formulas know of it: "
+                         + ", ".join(map(os.path.relpath, self.given)))
+            self.what += " that keeps its last layer"
         elif of_window:
             start, build = trainers.without_waits(self.own), "tsan"
             self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
-        elif self.overlaps:
+            self.task = ("it is the window without its waits of one stream for another. Write "
+                         "them. The trainer is the chapter's")
+        elif overlaps:
             start, build, self.texts = self.own, "tsan", two_streams(self.name)
             self.own = self.texts.pop(str(self.name))
             self.tests = [f"{after}{kind} on {ranks} ranks" for kind in ("", " schedules")
                           for ranks in (2, 3)]
+            self.task = (f"it is {after}'s. Let its messages pass beside computation, on a second "
+                         "stream, `communication_`")
+            self.what += " on two streams"
+            self.beside = f"As on {OVERLAP.relative_to(ROOT)}."
         elif not before:
             start, self.tests = trainers.emptied(self.own), ["--suite=adam", *self.tests]
-        elif Path(after) == WINDOW.parent:
-            start, self.own, self.texts[f"{after}/card.hpp"] = one_slot(before, after)
-            self.tests = ON_RANKS
+            self.task = ("adam_element is empty. Write Adam's update of one parameter, of which "
+                         "the comments tell")
         else:
             start = trainers.starting_point(before, after)
+            if Path(after) == WINDOW.parent:
+                start, self.own, self.texts[f"{after}/card.hpp"] = one_slot(before, after)
+                self.tests = ON_RANKS
+                self.what += " with one slot"
+                self.beside = "Next, its window: ./tutorial exercise 06b"
+            new = self.given or sorted({*(ROOT / after).glob("*.hpp")} - {ROOT / self.name})
+            self.task = (f"it is {before}'s under the comment, the includes and the card of "
+                         f"{after}. Make it keep what the card claims. Given, and to be read "
+                         "first: " + ", ".join(map(os.path.relpath, new)))
         if build == "tsan":
             self.tests.append("--timeout-multiplier=3")
         self.tree, self.lock = tree_for(out, build, f"-Dmpi={mpi}"), out / "lock"
-        self.given = [self.folder / name for name in self.texts]  # to be read, not edited
         for place in (self.trainer, *self.given):
             for link in (place, *place.parents):  # an earlier version linked the checkout's files
                 if out in link.parents and link.is_symlink():
@@ -86,13 +114,18 @@ class Exercise:
         if not self.trainer.exists():
             write(self.trainer, start)
 
+    @property
+    def given(self):
+        """The files beside the trainer that the reader only reads."""
+        return [self.folder / name for name in self.texts]
+
     def saved(self):
-        """When; None while an editor puts a new file in the place of the old one."""
+        """Returns when the file was saved; None while an editor replaces it by a new file."""
         with contextlib.suppress(FileNotFoundError):
             return self.trainer.stat().st_mtime_ns
 
     def judge(self, room):
-        """Whether everything holds, and in so many lines what does not."""
+        """Returns (whether everything holds, at most `room` lines that say what does not)."""
         mine = self.trainer.read_text("utf-8", "replace")
         if trainers.card(mine).split() != trainers.card(self.own).split():
             return False, folded(
@@ -109,21 +142,13 @@ class Exercise:
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
-        what, beside = self.after, (f"Beside the chapter's own:\n  diff -u "
-                                    f"{os.path.relpath(self.trainer)} \\\n    {self.name}")
-        if self.overlaps:
-            what, beside = what + " on two streams", f"As on {OVERLAP.relative_to(ROOT)}."
-        elif self.part == "c":
-            what += " that keeps its last layer"
-        elif self.given:
-            what, beside = what + " with one slot", "Next, its window: ./tutorial exercise 06b"
         return True, [
-            f"All {len(results)} tests hold, on each number of ranks: this is {what}.",
-            *beside.splitlines()]
+            f"All {len(results)} tests hold, on each number of ranks: this is {self.what}.",
+            *self.beside.splitlines()]
 
 
 def one_slot(before, after):
-    """The start of 06's first half; its end, by the first diff of the page; and its card."""
+    """Returns, of 06 with one slot, (the text to begin with, the page's solution, its card)."""
     start = trainers.starting_point(before, after).replace(f'#include "{WINDOW}"\n', "")
     page, card = ((ROOT / after / name).read_text("utf-8") for name in ("README.md", "card.hpp"))
     diff = re.search(r"^```diff\n(.*?^)```$", page, re.MULTILINE | re.DOTALL)[1]
@@ -133,52 +158,28 @@ def one_slot(before, after):
     return start, end, re.sub(r"\.borrowed = .*", ONE_OF_EACH, card)
 
 
-def kept():
-    """06's window that keeps the last layer, and the files with its formulas, by name."""
-    blocks = re.split("^(?=--- )", KEPT.read_text("utf-8"), flags=re.MULTILINE)
-    page = "\n".join(f"```diff\n{block}```" for block in blocks)
-    return page_reader.edited(page_reader.changes(page))
-
-
 def two_streams(trainer):
-    """What a page makes of this trainer, of 05's card, and of the tests that make a stream late."""
+    """Returns {name: text} of what overlap.md's diffs make of this trainer and of other files."""
     page = page_reader.changes(OVERLAP.read_text("utf-8"), OVERLAP.relative_to(ROOT))
     return page_reader.edited(diff for diff in page if diff.old == str(trainer) or
                               not diff.old.endswith("/trainer.hpp"))
-
-
-def head(exercise):
-    before, after, given = exercise.before, exercise.after, exercise.given
-    task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
-    if exercise.part == "c":
-        task = ("it is the chapter's window. Let it keep the last layer from forward until "
-                "backward, which need not gather it. The formulas know of it: "
-                + ", ".join(map(os.path.relpath, given)))
-    elif exercise.window:
-        task = ("it is the window without its waits of one stream for another. Write "
-                "them. The trainer is the chapter's")
-    elif exercise.overlaps:
-        task = (f"it is {after}'s. Let its messages pass beside computation, on a second stream, "
-                "`communication_`")
-    elif before:
-        task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "
-                "it keep what the card claims")
-        new = given or sorted({*(ROOT / after).glob("*.hpp")} - {ROOT / after / "trainer.hpp"})
-        task += f". Given, and to be read first: {', '.join(map(os.path.relpath, new))}"
-    return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: {task}."), ""]
 
 
 def watch(exercise, once):
     terminal = sys.stdout.isatty()
     while True:
         saved, start = exercise.saved(), time.monotonic()
-        top = head(exercise)
-        print("\033[H\033[2J" * (terminal and not once) + "\n".join(top))
+        top = [*folded(f"Edit {os.path.relpath(exercise.trainer)}: {exercise.task}."), ""]
+        if terminal and not once:
+            print("\033[H\033[2J", end="")
+        print(*top, sep="\n")
         good, lines = exercise.judge(LINES - len(top) - 3)
         print(*lines, "", sep="\n")
-        hint = f" Hint: ./tutorial exercise {exercise.number} --hint." * (not good)
-        again = " Save to run again, Ctrl-C to end." * (not good and not once)
-        print(f"{time.monotonic() - start:.0f} s.{hint}{again}", flush=True)
+        then = f"{time.monotonic() - start:.0f} s."
+        if not good:
+            then += f" Hint: ./tutorial exercise {exercise.number} --hint."
+            then += "" if once else " Save to run again, Ctrl-C to end."
+        print(then, flush=True)
         if good or once:
             return 0 if good else 1
         while exercise.saved() in (None, saved):
@@ -186,7 +187,7 @@ def watch(exercise, once):
 
 
 def hint(exercise):
-    """One more than the last time; after all of them, what still differs from the chapter's own."""
+    """Prints the next hint; after all hints, how the file differs from the solution."""
     sections = (ROOT / "notes/exercises.md").read_text("utf-8").split("\n## ")
     own = next(section for section in sections if section.startswith(f"{exercise.number} "))
     hints, memory = HINT.findall(own), exercise.trainer.with_name("hints")
