@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# `./tutorial doctor`, a part of that script.
+# This is `./tutorial doctor`; ./tutorial reads this file.
 
 row() { printf '%-12s%s\n' "$1" "${2:-missing}"; }
 
@@ -17,7 +17,7 @@ mpi_state() { # mpi_state mpich|openmpi: prints its version and whether it works
   fi
 }
 
-nccl_state() { # prints where NCCL is; of a Python wheel's also the option that finds it
+nccl_state() { # prints where NCCL is, and for a Python wheel's the option that lets Meson find it
   wheel=$(first_line python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')
   for root in /usr /usr/local /usr/local/cuda "$wheel"; do
     [ -f "$root/include/nccl.h" ] || continue
@@ -27,11 +27,12 @@ nccl_state() { # prints where NCCL is; of a Python wheel's also the option that 
   done
 }
 
-python_module() { # python_module NAME: its version in the Python that runs the scripts
+python_module() { # python_module NAME: prints its version in the Python that runs the scripts
   first_line "$(python)" -c "from importlib.metadata import version; print(version('$1'))"
 }
 
-say_mpi() { # prints which MPI will be used, and why; reads $mpich and $openmpi, two mpi_state
+# Prints which MPI will be used, and why. Reads $where, and $mpich and $openmpi: what mpi_state printed.
+say_mpi() {
   why=
   for name in $(mpis); do
     case $name in mpich) state=$mpich called=MPICH ;; *) state=$openmpi called='Open MPI' ;; esac
@@ -53,7 +54,7 @@ say_mpi() { # prints which MPI will be used, and why; reads $mpich and $openmpi,
 
 doctor() {
   [ $# -eq 0 ] || die 2 'doctor: it takes no options'
-  logs=$(mktemp -d) || exit # build/log may be another user's
+  logs=$(mktemp -d) || exit # not build/log, which may belong to another user
   mpich=$(mpi_state mpich) openmpi=$(mpi_state openmpi)
   rm -r "$logs"
   row system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), Linux $(uname -r)"

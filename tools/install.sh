@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-# Installs missing packages; a part of ./tutorial.
+# It installs missing packages. ./tutorial reads this file.
 
-# Each list has words PACKAGE:PURPOSE. `test --all` goes on without a package of the later lists.
+# Each list has words PACKAGE:PURPOSE. `test --all` also tries more_packages, style_packages and
+# browser_packages, and goes on if they cannot be installed.
 build_packages() {
   echo g++:compiler meson:build ninja-build:build pkg-config:build libcli11-dev:options \
     nlohmann-json3-dev:logs libfmt-dev:printing doctest-dev:tests python3:scripts
@@ -17,10 +18,9 @@ more_packages() {
     debootstrap:systems
 }
 style_packages() { echo clang-format:style clang-tidy-16:style; } # not every system has version 16
-cluster_packages() { echo slurm-wlm:clusters; } # a list of its own, as not every system has it
 browser_packages() { echo chromium:pages fonts-dejavu-core:pages; }
 
-missing() { # missing LIST: its packages that are not installed; without apt-get, the missing tools
+missing() { # missing LIST: prints its packages that are not installed; without apt-get, tools
   if debian; then
     for package in $("$1"); do installed "${package%:*}" || echo "$package"; done
   else
@@ -48,27 +48,27 @@ apt_install() {
   by_hand=''
 }
 
-# Error-Mode=any, because otherwise apt-get ends with 0 although it could fetch no list. With the other
-# options it gives up after half a minute where a name server never answers, not after a quarter of
-# an hour. Some lists are enough: a server other than the distribution's may be down.
+# Without Error-Mode=any apt-get ends with 0 even if it could fetch no list. The other options let it
+# give up after half a minute, not after a quarter of an hour, if a name server never answers. Some
+# lists are enough, because a server other than the distribution's may be down.
 read_lists() {
   $root env RES_OPTIONS='timeout:3 attempts:1' apt-get -o APT::Update::Error-Mode=any \
     -o Acquire::Retries=1 update || grep -qE '^(Hit|Get):' "$log"
 }
 
-install() { # install LIST: its missing packages
+install() { # install LIST: installs its missing packages; dies if it cannot
   names=$(missing_names "$1")
   [ -n "$names" ] || return 0
   debian || die 6 "without apt-get nothing can be installed here; missing: $names"
   echo 'Missing packages, and what each is for:'
   for package in $(missing "$1"); do printf '  %-24s%s\n' "${package%:*}" "${package#*:}"; done
-  # shellcheck disable=SC2086 # one argument a package
+  # shellcheck disable=SC2086 # each package is one argument
   apt_install $names
 }
 
 open_mpi_installed() { installed libopenmpi-dev && installed openmpi-bin; }
 
-choose_mpi() { # sets mpi
+choose_mpi() { # sets mpi to one that works; installs Open MPI if none does; dies if none works then
   if find_mpi; then return; fi
   if debian && ! open_mpi_installed; then
     echo "This system's MPICH does not start two ranks that see each other: Open MPI instead."

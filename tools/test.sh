@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-# `./tutorial test`, a part of that script. It runs passes. A pass is a build with its own options and
-# the tests in it that a setup or a suite of Meson's chooses (tests/meson.build).
+# This is `./tutorial test`; ./tutorial reads this file. It runs passes. A pass is a build with its own
+# options and the tests in it that a setup or a suite of Meson chooses (tests/meson.build).
 
 # pass NAME TOOLS SETUP TARGETS CHOICE...: configures a build with the options SETUP (none: the
-# user's build), builds TARGETS (none: all), and runs the tests CHOICE. Without one of TOOLS the pass
-# is skipped.
+# user's build), builds TARGETS (none: all), and runs the tests CHOICE. If one of TOOLS is missing, the
+# pass is skipped.
 pass() {
   pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
   shift 4
@@ -12,12 +12,12 @@ pass() {
   noted=$folder/meson-logs/$pass
   rm -f "$noted"*.json # never read the results of an earlier run
   for tool in $tools; do have "$tool" || code="without $tool"; done
-  # shellcheck disable=SC2086 # words
+  # shellcheck disable=SC2086 # $setup and $targets have several words
   [ "$code" != 0 ] || (
     [ -f "$folder/build.ninja" ] ||
       phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
     phase "building $pass" compile "$folder" $targets
-    # One test more than there are cores, because some tests mostly wait.
+    # It runs one test more than there are cores, because some tests mostly wait.
     ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
       --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
   ) || code=$?
@@ -45,13 +45,13 @@ run_tests() {
     no_gpu=-Dcuda=disabled unit=tests/unit/unit_tests ranks=tests/ranks/test
     chapters=$(for c in 0?_*; do echo "$c/$c"; done)
     on_ranks=$(for c in communicator 0?_*; do echo "${ranks}_$c"; done)
-    # With -O3 sanitized code takes six times as long to compile. -Db_lundef=false, because the
-    # sanitizer's symbols come with the program. A race is two lines: only debug information has them.
+    # With -O3 sanitized code takes six times as long to compile. -Db_lundef=false is needed because the
+    # program brings the sanitizer's symbols. A race's report names lines only with debug information.
     sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
     pass asan '' "$sanitized=address,undefined" \
       "$unit $on_ranks $chapters tests/programs/libinjector.so" --setup sanitizer
     windows='07_offload 08_infinity' # 07's test also runs the window of 06
-    # shellcheck disable=SC2046,SC2086 # one argument a chapter
+    # shellcheck disable=SC2046,SC2086 # each chapter is one argument
     pass tsan '' "$sanitized=thread -Ddebug=true" "$unit$(printf " ${ranks}_%s" $windows)" \
       --setup sanitizer --suite stream $(printf -- '--suite %s ' $windows) --no-suite nosan
     pass long '' '' '' --suite long
@@ -59,7 +59,7 @@ run_tests() {
     pass O1 '' "$no_gpu -Doptimization=1" "$chapters" --suite digests
     pass arm64 'aarch64-linux-gnu-g++ qemu-aarch64-static' \
       "$no_gpu --cross-file=tests/arm64.ini" 01_adam/01_adam --suite digests
-    export CXX=clang++-16 # the first Clang with the C++20 that is used here
+    export CXX=clang++-16 # Clang 16 is the first that has the C++20 used here
     pass clang $CXX "$no_gpu" "$chapters" --suite digests
   fi
   printf %s "$results" | "$(python)" -B tools/test_results.py

@@ -1,22 +1,24 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# fifteen_minutes.sh RESULTS [SECONDS]: what a GPU shows in a quarter of an hour, the most valuable
-# first. B is the build, M its launcher, as unpack.sh (pack.sh) sets them. Each step has a limit of
-# its own: one that hangs costs no other its time. What SECONDS (720) leave no time for is left out.
-# shellcheck disable=SC2016 # what the steps start
-[ -n "${B-}" ] && [ -n "${M-}" ] && [ $# -gt 0 ] || {
+# fifteen_minutes.sh RESULTS [SECONDS]: runs what a GPU can show in a quarter of an hour, the most
+# valuable first, and writes it to RESULTS. $B is the build and $M its launcher; unpack.sh, which
+# pack.sh writes, sets them. Each step has its own limit, so that one that hangs leaves time for the
+# others. A step is left out if nothing is left of SECONDS (default 720).
+# shellcheck disable=SC2016,SC2317 # the shell of each step expands these texts, and calls run()
+if [ -z "${B-}" ] || [ -z "${M-}" ] || [ $# -eq 0 ]; then
   echo "usage: . FOLDER/unpack.sh FOLDER && bash \$P/tests/gpu/fifteen_minutes.sh RESULTS [SECONDS]" >&2
   exit 2
-}
+fi
 P=$(cd "$(dirname "$0")/../.." && pwd) results=$1 end=$((SECONDS + ${2:-720})) failed=0
 true >"$results" || exit
 export B M P G=$P/tests/gpu/own_host.sh T=$B/tests/ranks MALLOC_PERTURB_=0 MPIEXEC_TIMEOUT=110
 export C=${C:-commit $(git -C "$P" rev-parse --short HEAD)} dtypes='bf16 fp16 fp32' host=
-run() { # run RANKS CHAPTER OPTIONS...: the chapter of that number
+run() { # run RANKS CHAPTER OPTIONS...: runs the chapter with that number on a GPU
   local n=$1 c; c=$(basename "$B/$2"*) && shift 2 && "$M" -n "$n" ${host:+"$host"} "$B/$c/$c" --device cuda "$@"
 }
 export -f run
-step() { # step SECONDS NAME COMMANDS: the output, then a line that says how they ended
+# step SECONDS NAME COMMANDS: appends their output, their exit code and seconds to RESULTS
+step() {
   local limit=$1 began=$SECONDS code='not begun'
   ((limit < end - began)) || limit=$((end - began))
   ((limit <= 0)) || { timeout -k 5 "$limit" bash -ec "$3" >>"$results" 2>&1 </dev/null; code=$?; }

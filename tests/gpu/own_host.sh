@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# own_host.sh PROGRAM ARGUMENTS...: a rank of NCCL. Where there are fewer GPUs than ranks NCCL takes
-# it for a machine of its own, so that ranks which share a GPU can test what else needs a GPU each:
-# correctness only, their messages go through the loopback interface, and the ranks take turns on the
-# GPU. Where there are enough, NCCL takes its own ways.
+# own_host.sh PROGRAM ARGUMENTS...: starts one rank that uses NCCL. If there are fewer GPUs than ranks,
+# NCCL takes each rank for a machine of its own, so that ranks can share a GPU. That tests correctness
+# only, because messages go through the loopback interface and the ranks take turns on the GPU. If
+# there are enough GPUs, NCCL is left as it is.
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-0}} ranks=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-1}}
 gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ')
 [ -z "$CUDA_VISIBLE_DEVICES" ] || gpus=$(echo "$CUDA_VISIBLE_DEVICES" | tr , '\n' | wc -l)

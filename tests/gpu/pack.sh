@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA, Python and NumPy, and nothing else. Packs the
-# commit, stripped programs, their libraries, MPICH's launcher, Meson and pytest into FOLDER/zero.tar.xz.
-# BUILD lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich.
+# pack.sh BUILD FOLDER: packs the commit, stripped programs, their libraries, MPICH's launcher, Meson
+# and pytest into FOLDER/zero.tar.xz, for a machine that has only a GPU, CUDA, Python and NumPy. BUILD
+# must lie in the checkout and be made for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich.
 # notes/gpu.md says what to run there.
 set -euo pipefail
 build=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2") pack=$(mktemp -d)
@@ -21,12 +21,12 @@ ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
     strip -o "$pack/$inside/$program" "$build/$program"
   done
 cp -L "$(command -v mpiexec.hydra)" "$(command -v hydra_pmi_proxy)" "$pack/lib/bin/"
-# Libraries but for those of the system, and NCCL, which comes with PyTorch.
+# It packs the libraries, but not the system's, and not NCCL, which comes with PyTorch.
 find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
   sed -n 's/.*=> \(\/.*\) (.*/\1/p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|nccl)\.|ld-linux' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
-# Meson of this version, as another cannot read the build.
+# It packs this Meson, because another version cannot read the build.
 /usr/bin/python3 -c 'import mesonbuild, pytest, sys
 for name, module in sys.modules.items():
     if "." not in name and "-packages" in (path := str(getattr(module, "__path__", [""])[0])):
@@ -35,7 +35,8 @@ cat > "$pack/lib/bin/meson" <<'EOF'
 #!/bin/sh
 exec python3 -m mesonbuild.mesonmain "$@" --no-rebuild --wrapper as_here
 EOF
-# Python, which may have PyTorch there, and the launcher are not where the build found them.
+# Meson's tests name Python and the launcher by the building machine's paths, which as_here replaces.
+# The other machine's python3 may have PyTorch.
 cat > "$pack/lib/bin/as_here" <<'EOF'
 #!/bin/sh
 for word; do
@@ -46,7 +47,7 @@ done
 exec "$@"
 EOF
 chmod +x "$pack/lib/bin/"*
-# Paths are compiled in, so it is unpacked to where it was built.
+# Paths are compiled in, so unpack.sh unpacks the archive to the folder in which it was built.
 cat > "$out/unpack.sh" <<EOF
 export P="$here" B="$build" C="commit $(git rev-parse --short HEAD)"
 export M="$here/lib/bin/mpiexec.hydra"
