@@ -20,7 +20,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture(scope="session")
 def programs(request):
-    """The programs of the build, and the launcher they need."""
+    """The programs of the build, and the launcher that they need."""
     option = request.config.getoption
     return Programs(Path(option("--build")).resolve(), option("--mpiexec"), option("--prefix"),
                     option("--emulator"))

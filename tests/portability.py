@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README's two commands on other systems, as a new user types them.
+"""Runs README's two commands on other systems, as a new user types them.
 
 A clean root is made by debootstrap and by what the Dockerfile runs. There a user who is not root
 has a clone of this repository's HEAD, in a folder with a blank and an umlaut in its name, and runs
 ./tutorial demo, which must have the recorded bits, and ./tutorial test, both in ten minutes. This
-needs root. Where it cannot be done, or an archive does not bring what it lists, it says so and is
-skipped. With --record what was tried is noted in notes/systems.json, from which tools/measure.py
---only systems makes the table of notes/tested.md.
+script needs root. If it cannot run, or an archive does not bring what it lists, it says so and ends
+as skipped. With --record it writes what was tried to notes/systems.json, from which
+tools/measure.py --only systems makes the table of notes/tested.md.
 """
 import argparse
 import json
@@ -22,9 +22,9 @@ from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SKIPPED = 77  # the exit code by which Meson knows it
+SKIPPED = 77  # the exit code by which Meson knows a skipped test
 OPEN_MPI = "openmpi-bin libopenmpi-dev"
-# Debian's name of the system, and packages that are there before anything else. The last one stands
+# {system: (Debian's name of it, packages that are there before anything else)}. The last one stands
 # for Ubuntu 24.04: it has the same Open MPI (4.1) and {fmt} (9).
 SYSTEMS = {"13": ("trixie", ""), "testing": ("testing", ""), "12": ("bookworm", ""),
            "13-openmpi": ("trixie", OPEN_MPI), "12-openmpi": ("bookworm", OPEN_MPI)}
@@ -41,11 +41,11 @@ BITS = re.compile(r"(?m)^the same bits as the recorded runs: +yes$")
 
 
 class Skipped(Exception):
-    """It cannot be tried here and now."""
+    """Says why it cannot be tried here and now."""
 
 
 class Wrong(Exception):
-    """What a command said that did not do what it should."""
+    """Has the output of a command that did not do what it should."""
 
 
 class CleanRoot:
@@ -59,7 +59,7 @@ class CleanRoot:
                        *(["mount --rbind /sys sys"] if with_sys else [])]
 
     def run(self, command, limit=LIMIT):
-        """What it says. Throws Wrong where it fails, Skipped where an archive does."""
+        """Returns what the command prints. Raises Wrong if it fails, Skipped if an archive does."""
         users = dict(line.split(":", 1) for line in (self.path / "etc/passwd").open())
         _, uid, gid, _, home, _ = users[self.user].split(":")
         become = ["chroot", f"--userspec={uid}:{gid}", ".", "/usr/bin/env", "-i", f"HOME={home}",
@@ -125,7 +125,7 @@ def run_both(root):
 
 
 def record(root, system, demo, test, counts):
-    """Replaces the row of that system, by what ./tutorial doctor says there."""
+    """Replaces the system's row in notes/systems.json, by what ./tutorial doctor says there."""
     rows = {row["system"]: row for row in json.loads(RECORD.read_text())}
     found = dict(re.findall(r"(?m)^(\S+(?: \S+)?)  +(.*)$", said := root.run("./tutorial doctor")))
     rows[system] = {
@@ -138,7 +138,7 @@ def record(root, system, demo, test, counts):
 
 
 def try_system(system, options):
-    """Returns the exit code."""
+    """Tries a system in a new root. Returns the exit code."""
     print(f"Debian {system}", flush=True)
     suite, before = SYSTEMS[system]
     path = Path(tempfile.mkdtemp(prefix="zero_root_", dir="/var/tmp"))
@@ -149,7 +149,7 @@ def try_system(system, options):
                 ["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
             raise Skipped("a clean root takes root, the right to mount, debootstrap and git")
         debootstrap(suite, path)
-        # As every installation has: else Open MPI asks a name server for localhost, and waits.
+        # Every installation has this file. Without it Open MPI asks a name server, and waits.
         (path / "etc/hosts").write_text("127.0.0.1 localhost\n")
         if options.old_archive:
             (path / "etc/apt/apt.conf.d/old").write_text('Acquire::Check-Valid-Until "false";\n')

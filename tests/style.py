@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """`style.py TOOL BUILD` runs one of clang-format, ruff and clang-tidy over the sources.
 
-It ends with 0 where the tool has nothing to say, and with 77, which Meson knows as skipped, where
-the tool is missing. Of clang-format only version 14, that of Debian 12, is used, because each
-version formats a little differently. clang-tidy reads the eight chapters with the headers that they
-include, and common/memory, because this takes a minute on a quiet core; `ninja clang-tidy` reads
-all files. """
+It ends with 0 if the tool has nothing to say, and with 77, which Meson knows as skipped, if the
+tool is missing. It uses only version 14 of clang-format, which Debian 12 has, because each version
+formats a little differently. clang-tidy reads the eight chapters with the headers that they
+include, and common/memory, because that takes only a minute on a quiet core; `ninja clang-tidy`
+reads all files."""
 import os
 import re
 import shutil
@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
-# By tool: names under which it may be installed, its versions that are taken, and both in words.
+# {tool: (names under which it may be installed, versions that are used, both in words)}.
 TOOLS = {"clang-format": (["clang-format-14", "clang-format"], [14], "clang-format 14"),
          "clang-tidy": ([*(f"clang-tidy-{n}" for n in range(16, 30)), "clang-tidy"], range(16, 99),
                         "clang-tidy 16 or later"),
@@ -24,7 +24,7 @@ TOOLS = {"clang-format": (["clang-format-14", "clang-format"], [14], "clang-form
 
 
 def found(tool):
-    """The path of the tool, or None."""
+    """Returns the path of the tool, or None."""
     names, versions, _ = TOOLS[tool]
     for path in filter(None, map(shutil.which, names)):
         said = subprocess.run([path, "--version"], text=True, stdout=subprocess.PIPE).stdout
@@ -35,13 +35,13 @@ def found(tool):
 
 
 def sources(*patterns):
-    """The names of git's files of these patterns."""
+    """Returns the names of git's files of these patterns."""
     return subprocess.run(["git", "ls-files", *patterns], cwd=ROOT, text=True, check=True,
                           stdout=subprocess.PIPE).stdout.split()
 
 
 def tidy(path, build):
-    """The exit codes of clang-tidy, one process per core, each with one file."""
+    """Runs clang-tidy, one process per core, each with one file. Returns the exit codes."""
     def check(name):
         done = subprocess.run([path, "--quiet", "-p", build, name], cwd=ROOT, text=True,
                               capture_output=True)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Runs steps on slow modelled links, plays them again from their traces, and compares the times.
 
-Printed are rank 0's medians in ms. When a step is played, computation takes its measured time;
+It prints rank 0's medians in ms. When a step is played, computation takes its measured time;
 messages, copies and the disk take the time of the model. In a second row each message also takes
 the run's mean delay, because threads that share cores answer each other late. On a quiet machine a
 played step must be within 5 %, exposed messages within 15 %; else the script ends with 1."""
@@ -35,8 +35,8 @@ BARS = {"step": 0.05, "messages exposed": 0.15}
 
 
 def compared(trace, words):
-    """[measured, played, played with late messages] of a traced run with these options, and how
-    many ms a message was late."""
+    """Returns ([measured, played, played with late messages] of a traced run with the options
+    `words`, how many ms a message was late)."""
     given = dict(zip(words[::2], words[1::2]))
     machine = Machine(**{name: float(given[f"--{name}"]) for name in
                          ("link", "latency", "bus", "disk") if f"--{name}" in given})

@@ -34,7 +34,7 @@ class Row:
     steps: int
     model: dict  # options of the programs
     runs: dict  # by name, which begins with the chapter's number: the program's other options
-    ratios: list  # ours, what it is over, its bar or None
+    ratios: list  # (our run, the run that it is divided by, its bar or None)
 
     def __str__(self):
         return ("{task} {layers} x {width}, batch {batch}".format(**self.model)
@@ -45,7 +45,8 @@ class Row:
 
 
 def on_cpu(ranks, dtype, task, layers, width, over_torch, bar_06):
-    """over_torch: the bars of 02 (bf16: 03), 04 and 06 over PyTorch; bar_06: 06's over 02 or 03."""
+    """Returns a Row on the CPU. over_torch: the bars of 02 (in bf16 03), 04 and 06 over PyTorch.
+    bar_06: the bar of 06 over 02 or 03."""
     first = "02" if dtype == "fp32" else "03"
     ratios = zip((first, "04", "06"), ("torch ddp", "torch zero", "torch fsdp"), over_torch)
     return Row(ranks, dtype, 60 if task == "text" else 15,
@@ -68,7 +69,7 @@ LLAMA = [Row(2, "fp32", 12,
              [("02", "torch ddp", over_ddp), ("06", "torch fsdp", 0.75),
               ("02 --recompute", "02", 1.27)])
          for batch, sequence, over_ddp in ((8, 128, 0.88), (2, 512, 0.85))]
-# On this bus copies take far less than computation, so 07 may hardly be slower than 06.
+# On this bus copies take far less time than computation, so 07 may hardly be slower than 06.
 OFFLOAD = Row(2, "bf16", 30, {"task": "mlp", "layers": 16, "width": 512, "batch": 256},
               {"06": [], "07 bus 16": ["--bus", 16]}, [("07 bus 16", "06", 1.10)])
 HEAD = ["work", "02 (bf16: 03) over DDP", "04 over DDP + ZeroRedundancyOptimizer",
@@ -88,7 +89,7 @@ GPU = [Row(1, "bf16", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 
 
 
 def torch_times(arguments, row):
-    """(milliseconds by name, PyTorch's version), or ({}, why there are none)."""
+    """Returns (milliseconds by name, PyTorch's version), or ({}, why there are none)."""
     kinds = [other[6:] for _, other, _ in row.ratios if other.startswith("torch ")]
     asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device,
                          "kinds": kinds}
@@ -102,7 +103,7 @@ def torch_times(arguments, row):
 
 
 def measure(arguments, row, builds):
-    """One round: (milliseconds by name, a text that says what the programs are compared with)."""
+    """Runs a round. Returns (milliseconds by name, words: what the programs are compared with)."""
     times = {}
     for run, own in row.runs.items():
         chapter, = (chapter for chapter in CHAPTERS if chapter.startswith(run[:2]))

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""torch_times.py JSON: PyTorch's times, as JSON, for step_benchmark.py: medians, in ms.
+"""torch_times.py JSON: prints PyTorch's times for step_benchmark.py, as JSON: medians, in ms.
 
-On the CPU, over gloo, ranks of one thread each: a step with DistributedDataParallel ("ddp"), with
-that and ZeroRedundancyOptimizer ("zero"), and with FSDP2, layer by layer ("fsdp"); Adam is fused.
-In bf16 products and what is sent are in bf16, Adam and the weights that it updates in fp32, as in
-the programs: by FSDP2's MixedPrecisionPolicy, else by MasterAdam on a network in bf16, because the
-shorter torch.autocast sends fp32. The norm of the gradients, part of every step of ours, is left
-out, but for "same work". A PyTorch older than FSDP2 (2.6) is not compared.
+On the CPU it measures ranks of one thread each, over gloo: a step with DistributedDataParallel
+("ddp"), with DDP and ZeroRedundancyOptimizer ("zero"), and with FSDP2, layer by layer ("fsdp");
+Adam is fused. In bf16 products and messages are in bf16, Adam and the weights that it updates in
+fp32, as in the programs: by FSDP2's MixedPrecisionPolicy, else by MasterAdam on a network in bf16,
+because the shorter torch.autocast sends fp32. Only "same work" has the norm of the gradients, which
+is part of every step of the programs. A PyTorch older than FSDP2 (2.6) is not compared.
 
-On one GPU, in bf16: eager steps with MasterAdam ("step"), the same with the norm ("same work") or
-through torch.compile ("compiled"); FSDP2 ("fsdp"), and with CPUOffloadPolicy ("offload"). On one
-rank it sends nothing, and copies parameters up on the stream that computes. The host waits for the
-GPU once a step, where the programs do: for the loss, between backward and update. Times lie between
-CUDA events; a step's is that from its beginning to the next one's.
-A llama is that of transformers, for FSDP2 block by block, with the faster kind of attention.
+On one GPU, in bf16, it measures eager steps with MasterAdam ("step"), the same with the norm ("same
+work") or through torch.compile ("compiled"); FSDP2 ("fsdp"), also with CPUOffloadPolicy
+("offload"). On one rank FSDP2 sends nothing, and copies parameters up on the stream that computes.
+The host waits for the GPU once a step, where the programs do: for the loss, between backward and
+update. Times lie between CUDA events; a step lasts from its beginning to the next one's. A llama is
+transformers', for FSDP2 block by block, with the faster kind of attention.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
@@ -28,7 +28,7 @@ from importlib.util import find_spec
 from types import SimpleNamespace
 
 SKIPPED = 77
-STEPS = {"cpu": (3, 12), "cuda": (10, 30)}  # that warm up, that count
+STEPS = {"cpu": (3, 12), "cuda": (10, 30)}  # (steps that warm up, steps that are timed)
 
 try:
     import torch
@@ -49,7 +49,7 @@ def stack_of_layers(model, outputs):
 
 
 class Decoder(nn.Module):
-    """transformers' llama; attention: as it names its kinds."""
+    """A llama of transformers. attention: a kind of attention, in transformers' words."""
 
     def __init__(self, model, attention):
         super().__init__()
@@ -64,7 +64,7 @@ class Decoder(nn.Module):
 
 
 class MasterAdam(torch.optim.Optimizer):
-    """Adam of bf16 parameters, with fp32 masters of those that it is given."""
+    """Adam for bf16 parameters, which keeps fp32 master weights of them."""
 
     def __init__(self, params, **options):
         super().__init__(params, options)
@@ -83,7 +83,7 @@ class MasterAdam(torch.optim.Optimizer):
 
 
 def prepare(kind, network, dtype, device):
-    """The network as its ranks share it, and its optimizer."""
+    """Returns (the network, wrapped for its ranks, its optimizer)."""
     if kind in ("fsdp", "offload"):
         mesh = distributed.init_device_mesh(device, (distributed.get_world_size(),))
         options = {"mesh": mesh, "mp_policy": fsdp.MixedPrecisionPolicy(dtype, dtype)}
@@ -117,7 +117,7 @@ def milliseconds(begin, end):
 
 
 def step_time(kind, model, attention=None):
-    """Called by all ranks together; this one's."""
+    """Returns this rank's ms of a step. All ranks call it together."""
     if model.task == "llama" and not attention:
         return min(step_time(kind, model, each) for each in ("eager", "sdpa"))
     text, width, on = model.task in ("text", "llama"), model.width, {"device": model.device}
@@ -152,7 +152,7 @@ def step_time(kind, model, attention=None):
 def step_time_or_nan(kind, model):
     try:
         return step_time(kind, model)
-    except RuntimeError as missing:  # as Triton, or the C compiler that it calls
+    except RuntimeError as missing:  # such as Triton, or the C compiler that Triton calls
         if kind != "compiled":
             raise
         print(missing, file=sys.stderr)
@@ -160,7 +160,7 @@ def step_time_or_nan(kind, model):
 
 
 def worker(rank, model, store, results):
-    if model.device == "cpu":  # there cores are ranks; beside a GPU Adam has all of them, as 07's
+    if model.device == "cpu":  # each rank has a core; beside a GPU Adam has all cores, as 07's has
         torch.set_num_threads(1)
     distributed.init_process_group("nccl" if model.device == "cuda" else "gloo",
                                    f"file://{store}/ranks", rank=rank, world_size=model.ranks)
@@ -170,7 +170,7 @@ def worker(rank, model, store, results):
 
 
 def main():
-    """Of each kind the slowest rank's."""
+    """Prints the slowest rank's time for each kind of step."""
     model = SimpleNamespace(**json.loads(sys.argv[1]))
     words = f"PyTorch {torch.__version__}"
     if model.task == "llama" and not find_spec("transformers"):

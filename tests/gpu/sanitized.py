@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""sanitized.py PROBE TOOLS PROGRAM ARGUMENTS...: a program under compute-sanitizer, where that is
-installed and PROBE, the kernels' test, finds a GPU."""
+"""sanitized.py PROBE TOOLS PROGRAM ARGUMENTS...: runs a program under compute-sanitizer's TOOLS. It
+is skipped if that is not installed, or if PROBE, the test of the kernels, finds no GPU."""
 import shutil
 import subprocess
 import sys
@@ -14,7 +14,7 @@ found = subprocess.run([probe, "cuda", "--list-test-cases"], text=True, capture_
 if not checker or found.returncode == SKIPPED:
     print(found.stdout.strip() if checker else "compute-sanitizer is not installed")
     sys.exit(SKIPPED)
-# Races are looked for in our own kernels, not in cuBLAS's.
+# racecheck looks for races in our own kernels, not in cuBLAS's.
 ours = ["--kernel-name", "kns=zero"] if tools == "racecheck" else []
 sys.exit(max(subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, *program])
              .returncode for tool in tools.split(",")))

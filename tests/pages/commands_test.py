@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The commands that the pages show end with the right exit code: programs of this build, and
-./tutorial in a copy of the tree. ELSEWHERE lists the commands that are not run here: other tests
-run them, or none does, because they need a GPU or something else that a machine may lack.
+"""The commands that the pages show end with the right exit code. They are programs of this build,
+and ./tutorial in a copy of the tree. ELSEWHERE lists the commands that are not run here: other
+tests run them, or no test does, because they need a GPU or something else that a machine may lack.
 """
 import json
 import os
@@ -44,7 +44,7 @@ ELSEWHERE = {
     r"ruff .*": "style by ruff", r"git clang-format .*": "style by clang-format",
     r"meson .*build/tidy .*": "style by clang-tidy",
     r"\./tutorial (lesson|break) 09|.* 'check 09_kept'|.* --only overlap": NEEDS_MORE}
-CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
+CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # other commands end with 0
 # Changes to commands, so that they end in seconds. `meson test` lists its tests: Meson runs them.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",
         "^(meson compile.*)": r"\1 --ninja-args=-n",
@@ -76,7 +76,7 @@ def done():
 
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS.items() if found])
 def test_commands_are_run(page, tree, done, programs):
-    """In the page's order, because a command may need a file that an earlier one has written."""
+    """Commands run in the page's order, because one may need a file that an earlier one wrote."""
     before, failed = {*tree.iterdir()}, []
     for command in COMMANDS[page]:
         for words, less in LESS.items():

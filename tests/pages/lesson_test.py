@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Rules of the code that no compiler checks: trainers that can be laid side by side, shared code
-that knows no chapter, short lines, and a limit of lines per folder."""
+"""The code follows rules that no compiler checks: trainers can be laid side by side, shared code
+knows no chapter, lines are short, and each folder has a limit of lines."""
 import re
 import subprocess
 from fnmatch import fnmatch
@@ -21,8 +21,8 @@ SIZES = {"0*/*.hpp": 165 * len(CHAPTERS), "common/*": 9900, "tests/*": 13900, "t
 
 
 def tracked():
-    """The files that git knows. In a copy without git: all files but those that a build or Python
-    makes."""
+    """Returns the files that git knows; in a copy without git, all files except those that a build
+    or Python makes."""
     if (ROOT / ".git").exists():
         listed = subprocess.run(["git", "ls-files"], cwd=ROOT, text=True, stdout=subprocess.PIPE,
                                 check=True).stdout.splitlines()
@@ -73,7 +73,7 @@ def test_common_knows_no_chapter(name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_fits_the_page(name):
-    """It names its licence, has short lines and no note of unfinished work. A tool names the
+    """A source names its licence, has short lines and no note of unfinished work. A tool names the
     encoding of the files that it reads, because a locale may have another one."""
     lines = SOURCES[name].splitlines()
     assert any("SPDX-License-Identifier: MIT" in line for line in lines[:2])

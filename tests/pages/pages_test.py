@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: MIT
-"""Every file, folder and program that a page names is there, every command of ours that it shows is
-accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
-`Now hold:` every test holds that it names there, and up to a `Now fail:` every one fails. Every
-sabotage that a page offers is caught, and every wait that overlap.md adds is needed. The programs
-of part.md, in a project with this one as a subproject, are right. Every system of README's has been
-tried.
+"""Every file, folder and program that a page names is there, and every command of ours that it
+shows is accepted. A copy of the tree follows each page of notes/changing: up to a `Now hold:` every
+test holds that the page names there, and up to a `Now fail:` every such test fails. Every sabotage
+that a page offers is caught, and every wait that overlap.md adds is needed. The programs of
+part.md, in a project with this one as a subproject, are right. Every system that README names has
+been tried.
 
-Looked at are links, paths below the repository's folders, names of source files, and paths below
-build/, which must be a program of the build or what the scripts make. What an edit takes
-away must stand in the file that it names, once; what a page on a change (notes/changing) makes may
-be named.
+The tests look at links, paths below the repository's folders, names of source files, and paths
+below build/, which must be a program of the build or what the scripts make. What an edit takes away
+must stand once in the file that the edit names. A page on a change (notes/changing) may name what
+it makes.
 """
 import json
 import re
@@ -29,11 +29,11 @@ from trial import Tree, copied, expect_results, follow
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
 PART = (ROOT / "notes/changing/part.md").read_text()
-# The files of the reader's project that it shows, by name.
+# {name: text} of the files that part.md shows of the reader's project.
 YOURS = dict(re.findall(r"^```\w+\n(?://|#) yours/(\S+)\n(.*?)^```", PART, re.M | re.S))
 SOURCES = {*YOURS, "CHANGELOG.md", "CONTRIBUTING.md", "README.md",
            *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
-LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # but [&](...) is code
+LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # [&](...) is no link but code
 START = r"(?<![\w./$*-])"  # a name does not begin in the middle of a longer one
 PATH = re.compile(START + r"(?:common|tests|notes|0\d_\w+)/[\w./*-]*")
 FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
@@ -45,7 +45,7 @@ MADE = {f"build/{name}" for name in (
 
 @pytest.fixture(scope="session")
 def built(programs):
-    """As a page names them, whatever the build folder is called."""
+    """The programs of the build, as a page names them, whatever the build folder is called."""
     targets = json.loads((programs.build / "meson-info/intro-targets.json").read_text())
     return MADE | {"build/" + str(Path(file).relative_to(programs.build))
                    for target in targets if target["type"] == "executable"
@@ -53,14 +53,14 @@ def built(programs):
 
 
 def made_by(page):
-    """Folders that a page's changes make. Failure where lines are not there; the cases by which
-    they are caught are."""
+    """Returns the folders of the files that a page's changes make. Fails if the lines that a change
+    takes away are not there, or the case that catches it is not."""
     diffs = [change for change in changes(page.read_text(), page.relative_to(ROOT))
              if isinstance(change, Diff)]
     for diff in diffs:
         assert not diff.test or f'TEST_CASE("{diff.case}")' in CASES or (
             f"def {diff.case}(" in CASES), diff.case
-    # Else each edit is one by itself.
+    # Except on pages of notes/changing, each edit is made by itself.
     together = [diffs] if page.parent.name == "changing" else [[diff] for diff in diffs]
     made = [name for some in together for name in edited(some)]
     return {name.split("/")[0] for name in made if not (ROOT / name).exists()}
@@ -88,7 +88,7 @@ ASKED = re.compile(r"(?:mpirun (?:-\w+ )*-n (\d+) )?"
 
 
 def asked_of(text):
-    """Of each command for a program or the planner the ranks and the words."""
+    """Returns (ranks, words) of each command for a program or the planner."""
     found = map(ASKED.fullmatch, commands(text))
     return [(match[1], match[2].split()) for match in found if match]
 
@@ -96,7 +96,7 @@ def asked_of(text):
 COMMANDS = {page: asked_of(page.read_text()) for page in PAGES}
 QUESTIONS = (ROOT / "notes/questions.md").read_text()
 TEXTS = dict(re.findall(r"^###? (\d+)\. ((?:.*\n)*?)(?=##|\Z)", QUESTIONS, re.MULTILINE))
-# Of a question: figures of its answer, as its formulas give them.
+# (number of a question, a figure of its answer, by its formula).
 ANSWERS = [(1, 2 * 70656 / 4 + 2 * 2 * 65536), (1, 2 * 70656), (2, 394752), (2, 2 * 394752),
            (3, 2 * 526336 / 4), (6, 4 * 394752), (6, 394752),
            (9, 16 * 0.05 + 8 * 4202496 / 10**6 + 0.05),
@@ -124,7 +124,7 @@ def test_commands_are_taken(page, programs, tmp_path):
 
 @pytest.mark.parametrize("number, result", ANSWERS)
 def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path):
-    """And what a command of it predicts."""
+    """A command of the answer predicts this figure, and the answer has it."""
     text = TEXTS[str(number)]
     words = f"{result:,.0f}".replace(",", " ")
     assert result != int(result) or words in " ".join(text.split())
@@ -133,7 +133,7 @@ def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path
 
 
 def test_the_first_screen_has_what_08_plans(programs):
-    """Of 07's run on the H100, in GB on device, host and disk."""
+    """The plan of 07's run on the H100, by 08, in GB on device, host and disk."""
     words = "--task mlp --width 16384 --layers 30 --batch 1024 --ranks 1 --device cuda".split()
     out = programs.run(0, "08_infinity", "--plan", *words).out.partition("elements sent")[0]
     sums = [sum(int(re.findall(r"\d{1,3}(?: \d{3})*", row)[1].replace(" ", ""))
@@ -158,7 +158,7 @@ def test_a_diff_beside_a_page_applies():
 
 @pytest.mark.parametrize("page", FOUND)
 def test_a_change_can_be_made(page, programs, tmp_path):
-    """From each `Now hold:` or `Now fail:` to the next."""
+    """The page is followed from each `Now hold:` or `Now fail:` to the next."""
     tree, done = copied(tmp_path / "tree"), 0
     for named in FOUND[page]:
         steps = [*changes(named.string[:named.start()], f"notes/changing/{page}")]
@@ -171,7 +171,7 @@ def test_a_change_can_be_made(page, programs, tmp_path):
 
 
 def test_a_project_with_our_parts_can_be_made(programs, folder):
-    """As part.md shows it. What its programs print is compared with sums of its own."""
+    """The project of part.md can be built. Its programs print what this test computes itself."""
     for name, text in YOURS.items():
         (folder / name).write_text(text)
     (folder / "subprojects").mkdir()
@@ -211,7 +211,7 @@ def test_a_project_with_our_parts_can_be_made(programs, folder):
 
 
 def test_every_sabotage_is_caught(programs):
-    """Those of a build one after the other, in one tree."""
+    """Sabotages for one kind of build are tried one after the other, in one tree."""
     found = [(page, diff) for page in sabotage.PAGES for diff in sabotage.sabotages(page)]
 
     def missed(build):
@@ -235,7 +235,7 @@ WAIT = re.compile(r"^.*(?:_\.wait\(|~Trainer).*\n", re.MULTILINE)
 
 
 def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
-    """On two streams, by ThreadSanitizer or by what a test checks."""
+    """On two streams ThreadSanitizer, or a test's own check, catches that a wait is missing."""
     texts = edited(changes((ROOT / "notes/changing/overlap.md").read_text()))
     tree = Tree(tmp_path / "tree", tmp_path / "build", *sabotage.OPTIONS["tsan"])
     for chapter in CHAPTERS[1:5]:
@@ -250,7 +250,7 @@ def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
 
 
 def test_the_systems_of_readme_are_tried():
-    """By portability.py, whose last runs the table shows; Ubuntu on GitHub."""
+    """portability.py tries them, and the table shows its last runs; GitHub tries Ubuntu."""
     recorded = [row["system"] for row in json.loads(portability.RECORD.read_text())]
     assert recorded == [*portability.SYSTEMS]
     assert tables.systems(None) in (ROOT / "notes/tested.md").read_text()

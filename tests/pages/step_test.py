@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Tests the page of ./tutorial watch. notes/step.html is what today's programs make. In a browser
-the page shows, event by event, what they recorded, and of a model what ./tutorial plan says."""
+the page shows, event by event, what they recorded, and for a model what ./tutorial plan says."""
 import html
 import json
 import re

@@ -29,7 +29,7 @@ HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
 
 
 def read_tensors(path):
-    """The metadata of a safetensors file, and its tensors by name."""
+    """Returns (the metadata of a safetensors file, its tensors by name)."""
     data = path.read_bytes()
     start = 8 + struct.unpack("<Q", data[:8])[0]
     assert start % 8 == 0, "elements are not aligned"

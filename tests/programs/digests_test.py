@@ -24,8 +24,8 @@ from numpy_model import (CORPUS, STORED, Case, initial_parameters, layer_digests
                          loss_and_gradient, matrices, samples_of_step)
 
 FILE = ROOT / "notes/digests.json"
-# Values of ZERO_VECTORS, of which no machine has all. matmul_test.cpp tests that they have an
-# effect.
+# Values of ZERO_VECTORS. No machine has all of these instruction sets. matmul_test.cpp tests that
+# the variable has an effect.
 WIDTHS = ["avx512", "avx2", "neon", "plain"]
 
 
@@ -121,7 +121,7 @@ CASES += [*LLAMAS, replace(LLAMA, ranks=2), replace(LLAMA, vocab=300, tokens="to
 
 
 def logged(programs, case, steps, *more):
-    """The log of 01, or of 02 on ranks; with more options of 03 on one rank."""
+    """Returns the log of 01, or of 02 on ranks; with the options `more`, of 03 on one rank."""
     where = (1, MIXED[0]) if more else (0, ALONE) if case.ranks == 1 else (case.ranks, ON_RANKS[0])
     data = ["--data", CORPUS] if case.task in ("text", "llama") and not case.tokens else []
     return programs.logged(*where, *case.options(), *data, "--steps", steps, "--device", "cpu",
@@ -225,4 +225,4 @@ if __name__ == "__main__":
     rows = [compute(here, row) if words <= set(row["options"].split()) else row for row in RECORDED]
     lines = [json.dumps({key: row[key] for key in RECORDED[0]}) for row in rows]
     text = ",\n ".join(line.replace(', "options"', ',\n  "options"') for line in lines)
-    FILE.write_text(f"[{text}]\n")  # a row is two lines, the second its options
+    FILE.write_text(f"[{text}]\n")  # each row is two lines, of which the second has the options

@@ -143,7 +143,7 @@ def filled(folder):
 def check_log(path, whole):
     lines = path.read_text().splitlines() if path.exists() else []
     told = [key for line in lines[:-1] for key in json.loads(line)]
-    with contextlib.suppress(ValueError):  # the last one, where there was no room for it
+    with contextlib.suppress(ValueError):  # a full disk may have cut off the last line
         told += json.loads(lines[-1]) if lines else []
     assert ("summary" in told) == whole
 
@@ -196,7 +196,7 @@ def test_a_disk_may_be_awkward(programs, disk):
 
 
 def pages_in_memory(file):
-    """How many of the file's pages are in the page cache."""
+    """Returns how many of the file's pages are in the page cache."""
     with open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as seen:
         kept = (ctypes.c_ubyte * (len(seen) // mmap.PAGESIZE))()
         begin = (ctypes.c_char * len(seen)).from_buffer(seen)
@@ -236,7 +236,7 @@ def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
 
 
 def two_hosts(programs, folder):
-    """Options with which MPICH's launcher starts its ranks as if on two hosts."""
+    """Returns options with which MPICH's launcher starts its ranks as if on two hosts."""
     return ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
             "-hosts", "127.0.0.1,127.0.0.2"] if "mpich" in programs.mpiexec else []
 
@@ -278,7 +278,7 @@ def test_a_second_signal_ends_a_run_at_once(programs):
 
 
 def test_a_text_that_one_rank_cannot_read(programs, folder):
-    """The rank and its file are named."""
+    """The message names the rank and its file."""
     program = shlex.join(programs.command(0, ZERO3, "--data", "text.txt"))
     command = programs.unlike(f"cd here && {program}", f"cd there && {program}",
                               *two_hosts(programs, folder))

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""FSDP2 gathers as often as notes/fsdp2.md says, on two processes. Skipped without PyTorch."""
+"""FSDP2 gathers as often as notes/fsdp2.md says, on two processes. It is skipped without
+PyTorch."""
 import sys
 
 import pytest

@@ -8,7 +8,7 @@ from programs import ROOT, SKIPPED
 
 
 def test_a_llama_is_theirs(programs):
-    """Run by this Python, or by the one on PATH: whichever has transformers."""
+    """tools/in_pytorch.py runs in this Python or in the one on PATH: whichever has transformers."""
     patient = replace(programs, patience=230)
     for python in (sys.executable, "python3"):
         outcome = patient.start([python, str(ROOT / "tools/in_pytorch.py"), "llama", "--build",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Models by their config.json: the planner's layers and activations are those of transformers; and
-without transformers it says what to do."""
+"""The planner reads models by their config.json. Its layers and activations are those of
+transformers. Without transformers it says what to do."""
 import json
 import shutil
 import signal
@@ -58,7 +58,7 @@ SMALL = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "h
          "num_key_value_heads": 2, "vocab_size": 500, "intermediate_size": 96, "pad_token_id": 0}
 QWEN3 = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_attention_heads": 32, "head_dim": 128,
          "num_hidden_layers": 48, "num_key_value_heads": 4, "vocab_size": 151936,
-         "num_experts": 128, "moe_intermediate_size": 768}  # -30B-A3B
+         "num_experts": 128, "moe_intermediate_size": 768}  # Qwen3-30B-A3B
 
 
 def counted(python, files):

@@ -31,12 +31,12 @@ def asked(words):
 
 
 def rank(words):
-    """The Rank of the first plan, or of the only one."""
+    """Returns the Rank of the first plan that these words ask for."""
     return asked(words).plans[0]
 
 
 def configured(words=ANY, **config):
-    """The same, with a configuration of DeepSpeed as JSON on the line."""
+    """Returns the same for words with a configuration of DeepSpeed, as JSON."""
     return asked(f"{words} --deepspeed '{json.dumps(config)}'")
 
 
@@ -52,7 +52,7 @@ def printed(words, cwd=None, code=0):
     return done.stderr if code else done.stdout
 
 
-# Table 1 of arXiv 1910.02054v3, in GB, by ranks: stages 1, 2, 3 of each of three models.
+# {ranks: GB by table 1 of arXiv 1910.02054v3, at stages 1, 2, 3 of each of three models}.
 CELLS = {1: "120 120 120 2048 2048 2048 16000 16000 16000",
          4: "52.5 41.3 30 896 704 512 7000 5500 4000",
          16: "35.6 21.6 7.5 608 368 128 4750 2875 1000",
@@ -63,7 +63,7 @@ CELLS = {1: "120 120 120 2048 2048 2048 16000 16000 16000",
 
 @pytest.mark.parametrize("ranks", CELLS)
 def test_the_papers_table(ranks):
-    """The first model's cells are rounded, the others' are cut off."""
+    """The table rounds the first model's cells, and cuts off the others' digits."""
     for model, cells in zip(("7.5e9", "128e9", "1e12"), zip(*[iter(CELLS[ranks].split())] * 3)):
         for cell, stage in zip(cells, asked(f"--params {model} --ranks {ranks}").plans[1:4]):
             decimals = len(cell.partition(".")[2])
@@ -84,7 +84,7 @@ def test_the_papers_table(ranks):
     ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N|4/N|8/N|12/N|12/N"),
     ("--bytes 4,4,8", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N|8/N|8/N|16/N|16/N")])
 def test_conventions(words, formulas):
-    """And --table names whose bytes of a parameter and of optimizer state these are."""
+    """--table also names whose bytes of a parameter and of optimizer state these are."""
     q = asked(f"{ANY} {words}")
     by = {card.name[:2]: card for card in q.cards} | {
         "host": plan.STATE_HOST, "theirs": plan.PLANS["zero3_offload"]}
@@ -189,7 +189,7 @@ def test_offloaded(name):
     ("stage=3 offload_optimizer.device=cpu offload_optimizer.ratio=0.25 sub_group_size=25e7",
      2 + 12, 4.25, 6)])
 def test_deepspeeds_bytes(words, held, reserved, host):
-    """In GB, of 8 billion parameters in 64 layers on 8 ranks, so that 1/N is one; by hand."""
+    """GB of 8 billion parameters in 64 layers on 8 ranks, so that 1/N is 1 GB a byte, by hand."""
     config = {"bf16": {"enabled": True}}
     below = r"(?<!\S)(?!bf16|fp16|data_types|optimizer|gradient)"
     words = re.sub(below, "zero_optimization.", words)
@@ -220,7 +220,7 @@ def test_a_bucket_that_transformers_fills_in(folder):
 
 
 def test_adam_on_deepspeeds_host():
-    """It moves 28 bytes a parameter, as 07's does: the fp32 copy of gradients is not state."""
+    """This Adam moves 28 bytes a parameter, as 07's does: gradients' fp32 copy is not state."""
     words = "--params 8e9 --ranks 1 --adam 28"
     assert [rank(f"{words} {plan_}").adam for plan_ in (
         "--chapter 07", "--deepspeed zero3_offload")] == [28 * 8e9] * 2
@@ -231,17 +231,17 @@ def test_adam_on_deepspeeds_host():
     ("4 --shards 2", 64, 3, 2), ("4 --ranks 4", 32, 3, 4), ("3 --accumulate 4", 128, 2, 16),
     ("1 --accumulate 4", 1 + 6 + 16, 2 * 4 + 1, 16), ("2 --accumulate 4", 16 + 6 + 16, 2, 16)])
 def test_fsdps_bytes(words, held, sent, among):
-    """In GB, for 8 billion parameters on 16 ranks, of which `among` share a model's state. All
+    """GB of 8 billion parameters on 16 ranks, of which `among` share a model's state. All
     micro-batches but the last run under no_sync: a rank has whole gradients, sent once."""
     of = rank(f"--params 8e9 --ranks 16 --use_fsdp --fsdp_sharding_strategy {words}")
-    replicas = of.ranks // among  # which average their shards' gradients
+    replicas = of.ranks // among  # groups of ranks, which average their shards' gradients
     between = 2 * (replicas - 1) / replicas / among
     assert (of.held, of.sent) == (held * 1e9, 16e9 * (sent * (among - 1) / among + between))
 
 
 def test_what_follows_from_a_configuration(folder):
-    """The dtype; on 5 ranks the samples of a micro-batch, and how many micro-batches. The command
-    line overrides files."""
+    """A file says the dtype and, on 5 ranks, the samples of a micro-batch, and how many
+    micro-batches there are. The command line overrides files."""
     for bf16, fp16, dtype in (
             ("auto", "auto", "bf16"), ("auto", True, "fp16"), (False, "auto", "fp16"),
             (True, "auto", "bf16"), ("auto", False, "bf16"), (False, False, "fp32")):
@@ -378,7 +378,7 @@ def test_published_models(folder, values, more, parameters):
 
 
 def test_a_command_for_a_model(folder):
-    """And a refusal for models that the programs' llama cannot be."""
+    """--write mpirun writes a program's command, and refuses models that its llama cannot be."""
     described(folder, ("llama", 64, 96, 4, 2, 3, 500))
     words = (f"--config {folder} --ranks 4 --chapter 06 --batch 2 --sequence 32 --recompute full "
              "--accumulate 3 --prefetch 2 --write mpirun")
@@ -461,8 +461,8 @@ def test_the_fewest_ranks():
 
 
 def test_what_else_is_printed():
-    """Figures that no other test implies: copies by direction; what the fewest ranks would reserve;
-    buckets of trained parameters alone; the last reduce-scatter, layer 0's."""
+    """No other test implies these figures: copies by direction; what the fewest ranks would
+    reserve; buckets of trained parameters alone; the last reduce-scatter, which is layer 0's."""
     said = " ".join(printed(f"{ANY} --chapter zero3_offload").split())
     assert "copies 3.20 GB to its host, 6.40 GB back" in said
     assert "but 25.60 GB of its host" in " ".join(printed(f"{ANY} --chapter 08").split())
@@ -483,7 +483,7 @@ def test_what_else_is_printed():
 
 
 def test_a_pasted_line(folder):
-    """A launcher's and trainer's options that change bytes are used, all others are named."""
+    """The planner uses a launcher's and a trainer's options that change bytes, and names others."""
     described(folder, LLAMA)
     own = f"--config {folder} --ranks 8 --gpus_per_machine 4 --batch 1 --sequence 2048"
     for line, same in (
@@ -507,7 +507,7 @@ def test_a_pasted_line(folder):
 
 
 def test_files_of_others(folder):
-    """What accelerate and transformers write of FSDP and DeepSpeed; loose JSON."""
+    """The planner reads what accelerate and transformers write, and loose JSON."""
     pytest.importorskip("json5")
     pytest.importorskip("yaml")
     for text, name, dtype, ranks in (
@@ -526,12 +526,13 @@ def test_files_of_others(folder):
 
 
 def test_a_steps_time():
-    """32 layers of 100, padded to 104 on 13 ranks, at 1 byte a nanosecond and 10 microseconds."""
+    """A step of 32 layers of 100 elements, padded to 104 on 13 ranks, at 1 byte a nanosecond and 10
+    microseconds a message."""
     words, one = "--params 3200 --ranks 13 --accumulate 2 --link 8 --latency 10", 12 * 10.016e-3
     for chapter, count in (("04", 2), ("05", 3), ("06", 6), ("07", 6)):
         for prefetch, beside in ((0, False), (1, False), (1, True)):
             ms = times_of(f"{words} --chapter {chapter} --compute 20 --prefetch {prefetch}", beside)
-            whole = 32 * count * one + one  # and the step's two sums
+            whole = 32 * count * one + one  # the last `one` is the step's two sums
             assert ms["computation"] == pytest.approx(20)
             assert ms["messages exposed"] + ms["messages hidden"] == pytest.approx(whole)
             assert ms["step"] == pytest.approx(20 + ms["messages exposed"])
@@ -583,7 +584,8 @@ def test_hybrid_shards_and_a_near_gather(folder):
 
 
 def test_a_step_over_ranks(folder):
-    """A machine of one's own; in brackets what does not fit; a picture; tokens of a step."""
+    """--scale takes one's own machine, and puts in brackets what does not fit. --draw makes a
+    picture, --step_tokens fixes the tokens of a step."""
     (folder / "own.json").write_text('{"link": [100, "sold as"], "node_link": 100, "flops": 400, '
                                      '"gpu": "64GB"}')
     words = "--config llama3_8b --machine own.json --batch 1 --sequence 2048 --scale"
@@ -608,9 +610,9 @@ def test_a_step_over_ranks(folder):
     ("", 2, 12, 1, 0, 1, 50), ("--recompute full", 2, 12, 1, 2, 1, 50),
     ("--dtype fp32", 4, 8, 2, 0, 1, 9), ("--trainable 50%", 2, 12, 1, 0, 0.5, 50)])
 def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, adam):
-    """An 8B model, by hand, in ms. A token takes 2 operations a weight forward, without the
-    embedding, and 2 s q for attention; as many to form a block again; backward twice as many, or
-    once for frozen weights. Adam moves 28 bytes a parameter."""
+    """The times, by hand, of an 8B model in ms. A token takes 2 operations a weight in forward,
+    without the embedding, and 2 s q for attention; as many to form a block again; in backward twice
+    as many, or once for frozen weights. Adam moves 28 bytes a parameter."""
     described(folder, LLAMA)
     said = printed(f"--config {folder} --ranks {n} --chapter 08 --sequence 2048 --batch 4 {words} "
                    f"--accumulate 4 --flops 80 --bus 25 --disk 5 --adam {adam}")
@@ -636,7 +638,7 @@ def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, ad
     assert adam == 9 or step == pytest.approx(least + up / 17, rel=0.04)
 
 
-# As a program takes it, and as the planner does.
+# Options of a small model, as a program takes them, and as the planner does.
 SMALL = "--task llama --width 24 --heads 4 --hidden 40 --layers 3 --sequence 9 --batch 3"
 MODELS = [("--task mlp --width 7 --layers 1", "--params 56 --layers 1"),
           ("--task text --width 16 --layers 2", "--params 4624 --layers 2 --largest_layer 4352"),
@@ -697,7 +699,7 @@ def test_what_is_advised(words, says):
 
 
 def test_the_page(folder):
-    """All that it and other pages show of the planner's answers is what the planner prints."""
+    """All that choosing.md and other pages show of the planner's answers is what it prints."""
     pages = "".join(page.read_text() for page in [*ROOT.glob("0*/*.md"), *ROOT.glob("notes/*.md")])
     shown = re.findall(r"```text\n\$ \./tutorial plan (.*)\n\n([^`]*)```", pages)
     assert shown == [(words, printed(words)) for words, _ in shown] and shown
@@ -718,7 +720,7 @@ def test_the_page(folder):
 
 
 def test_frozen_parameters_have_bytes_and_traffic_of_their_own():
-    """The plain answer tells them apart."""
+    """The plain answer tells trained and frozen parameters apart."""
     said = " ".join(printed("--params 7e9 --ranks 4 --trainable 0.5% --chapter 07").split())
     for words in ("4/N bytes per trained parameter and 2/N per frozen one: parameters 3.50 GB",
                   "14/N bytes per trained parameter and 0 per frozen one",
@@ -745,7 +747,7 @@ def test_every_key_of_the_page_is_known(folder):
     assert "\x1b" not in printed(f"--params 8e9 --ranks 4 --deepspeed {folder}/ds.json --table")
 
 
-# Wrong input, and words of the sentence that refuses it.
+# (wrong input, words of the sentence that refuses it).
 BAD = [("", "--config, --params"), ("--params 7B", "--ranks, --gpu"), ("--params", "needs a value"),
        (f"{ANY} --gpu=--", "--gpu needs a value"),
        ("torchrun --x.yaml=3 --strange.yaml 1", "--config, --params"),
@@ -792,7 +794,7 @@ def test_refused(text, words, code=2):
 
 
 def test_no_line_ends_in_a_traceback(folder):
-    """Lines of options, values and words at random: each is answered, or refused in a sentence."""
+    """Each line of random options, values and words is answered, or refused in a sentence."""
     described(folder, LLAMA)
     (folder / "a.yaml").write_text("deepspeed_config: {zero_stage: 3}\nfsdp: [full_shard]\n")
     seed = time.time_ns()

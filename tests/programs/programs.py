@@ -17,9 +17,9 @@ from trainers import CARDS
 
 ALONE, *ON_RANKS = CHAPTERS
 MIXED = [name for name in CHAPTERS if CARDS[name]["mixed_precision"]]
-WINDOW = [name for name in CHAPTERS if CARDS[name]["borrowed"]["and_prefetched"]]  # by --prefetch
+WINDOW = [name for name in CHAPTERS if CARDS[name]["borrowed"]["and_prefetched"]]  # take --prefetch
 OFFLOAD = CHAPTERS[6]
-SKIPPED = 77  # the exit code by which Meson knows it
+SKIPPED = 77  # the exit code by which Meson knows a skipped test
 
 
 @dataclass
@@ -33,8 +33,8 @@ class Outcome:
         return [line for line in self.err.splitlines() if OURS.match(line)]
 
 
-# What a rank says that waits for another rank (seconds, words), and one that knows of none
-# (seconds).
+# What a rank says that waits for another rank, with {seconds, words}, and what a rank says that
+# knows of no other, with {seconds}.
 ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
@@ -47,13 +47,13 @@ WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
 
 
 def own_options(chapter, dtype, prefetch):
-    """Options for a dtype and a prefetch, as far as the chapter takes them."""
+    """Returns options for a dtype and a prefetch, as far as the chapter takes them."""
     return [*(["--dtype", dtype] if chapter in MIXED else []),
             *(["--prefetch", prefetch] if chapter in WINDOW else [])]
 
 
 def options_on(way, chapter):
-    """Options of a run on GPUs that communicate by one of WAYS, or on the CPU if way is None."""
+    """Returns options for GPUs that communicate by `way`, one of WAYS; if it is None, the CPU's."""
     if not way:
         return ["--device", "cpu"]
     return ["--device", "cuda", *(WAYS[way] if chapter != ALONE else [])]
@@ -61,10 +61,10 @@ def options_on(way, chapter):
 
 @dataclass
 class Programs:
-    """The programs of one build folder and the launcher of the MPI they were built with."""
+    """The programs of one build folder and the launcher of their MPI."""
     build: Path
     mpiexec: str
-    prefix: str = ""  # of the programs' names
+    prefix: str = ""  # begins the programs' names
     emulator: str = ""
     patience: int = 100  # seconds until a job counts as hanging
 
@@ -93,12 +93,12 @@ class Programs:
 
     @property
     def injector(self):
-        """The injector's name for LD_PRELOAD, without a folder, whose name may have blanks. start()
-        sets LD_LIBRARY_PATH to its folder."""
+        """The injector's name for LD_PRELOAD, without its folder, whose name may have blanks.
+        start() sets LD_LIBRARY_PATH to that folder."""
         return f"lib{self.prefix}injector.so"
 
     def command(self, ranks, chapter, *args):
-        """The command that runs a chapter on ranks; with 0 ranks without the launcher."""
+        """Returns the command that runs a chapter on ranks; with 0 ranks without the launcher."""
         folder = self.build / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
@@ -107,8 +107,8 @@ class Programs:
         return [*filter(None, [self.emulator]), *launch, *own]
 
     def unlike(self, one, other, *launch):
-        """The command of two ranks, each of which runs its own line of sh. (`-n 1 ONE : -n 1 OTHER`
-        crashes the launcher of Open MPI 5.0.7.)"""
+        """Returns the command of two ranks, each of which runs its own line of sh. (`-n 1 ONE : -n
+        1 OTHER` crashes the launcher of Open MPI 5.0.7.)"""
         rank = "OMPI_COMM_WORLD_RANK" if "openmpi" in self.mpiexec else "PMI_RANK"
         return [self.mpiexec, *launch, "-n", "2", "sh", "-c",
                 f"if [ ${rank} = 0 ]; then {one}; else {other}; fi"]
@@ -146,7 +146,7 @@ class Programs:
             return run, steps, summary
 
     def why_no_gpu(self):
-        """Why programs find no GPU, or an empty text."""
+        """Says why programs find no GPU; "" if they find one."""
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
         missing = "no GPU" in trial.err or "without CUDA" in trial.err
         return trial.err.strip() if missing else ""

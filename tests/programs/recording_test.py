@@ -22,7 +22,7 @@ LAYERS, STEPS = 3, 2
 TINY = ["--task", "tiny", "--layers", LAYERS, "--steps", STEPS]
 # The largest relative error of rounding a number to that dtype once.
 ROUNDING = {"fp32": 2 ** -24, "bf16": 2 ** -8}
-# Chapter, micro-batches, other options.
+# (chapter, micro-batches, other options).
 RUNS = [
     *((chapter, micro, []) for chapter in CHAPTERS if chapter not in WINDOW for micro in (1, 2)),
     *((chapter, micro, ["--prefetch", prefetch]) for chapter in WINDOW
@@ -32,8 +32,8 @@ RUNS = [
     *((chapter, 1, ["--dtype", "fp16", "--loss-scale", 1e38]) for chapter in CHAPTERS[6:]),
     # Each layer has more pieces than the host has room for; then all state is on the host.
     ("08_infinity", 1, ["--piece", 8, "--align", 32]), ("08_infinity", 2, ["--state", "host"])]
-# What the trainer's line calls for a task, if it is not the task's name, or to borrow or give back
-# memory of a kind.
+# By task, if the trainer's line does not call it by its name, or by kind of memory that is borrowed
+# or given back: what the line calls.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
          "all_gather": "(all_gather|unshard|all_reduce_mean)",
          "copy": "(all_gather|unshard)", "to_device": "(copy_to_device|unshard)",
@@ -68,7 +68,7 @@ BESIDE = [
 
 @pytest.fixture
 def way(programs):
-    """How simulated GPUs talk; None on the CPU."""
+    """How simulated GPUs communicate; None on the CPU."""
     return "mpi" if programs.prefix else None
 
 
@@ -128,7 +128,7 @@ def check_values(trace, run):
         now = cells(writes)
         if task in ("copy", "to_host", "to_device", "write"):
             assert now == read
-        elif task == "read" and run.dtype != "fp32":  # the master weights that set-up wrote
+        elif task == "read" and run.dtype != "fp32":  # set-up wrote these master weights
             assert [of[-1] for of in now] == [of[-1] for of in old]
         elif task == "all_gather":
             assert now == [[sum((own for own, in read), [])]] * run.ranks

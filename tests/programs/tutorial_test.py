@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial` from outside: in a folder whose name has blanks, from another working directory."""
+"""Runs `./tutorial` from outside: in a folder whose name has blanks, from another folder."""
 import fcntl
 import json
 import os
@@ -18,7 +18,7 @@ import sabotage
 from drill import DRILLS
 from trial import RACE
 
-# Wrong arguments, the exit code, and words of the one sentence on stderr.
+# (wrong arguments, the exit code, words of the one sentence on stderr).
 REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
     ("lesson 99", 2, f"there is no chapter '99'; the first is 01, the last is {CHAPTERS[-1][:2]}"),
@@ -97,7 +97,8 @@ def test_help(copy):
 
 
 def test_version(copy):
-    """meson.build has it. The newest heading of the changelog and the citation repeat it."""
+    """meson.build has the version. The newest heading of the changelog and the citation repeat
+    it."""
     version = copy("--version").stdout
     changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
     assert re.fullmatch(r"zero \d+\.\d+\n", version)
@@ -122,8 +123,7 @@ def test_one_at_a_time(copy):
             copy.refuses(words, 6, "another ./tutorial is at work")
 
 
-# The results that Meson noted; its exit code, or why it did not run; the last line, and the exit
-# code.
+# (results that Meson recorded; its exit code, or why it did not run; the last line; the exit code).
 COUNTED = [
     ("OK EXPECTEDFAIL SKIP", 0, "2 passed, 0 failed, 1 skipped", 0),
     ("OK FAIL TIMEOUT ERROR INTERRUPT UNEXPECTEDPASS", 5, "1 passed, 5 failed, 0 skipped", 1),
@@ -178,7 +178,7 @@ def test_what_cannot_be_installed(copy, folder, apt, sudo, reason, phase):
 
 
 def test_a_terminal_shows_how_far_a_build_is(copy, folder):
-    """In a file there is one line for it, without ninja's counts."""
+    """A terminal shows ninja's counts. In a file a build has one line without them."""
     shutil.rmtree(copy.folder / "build", ignore_errors=True)
     path = fake(folder, meson="", ninja="echo '[1/4] one'; sleep 2.5; exit 1", mpirun="echo HYDRA",
                 **{"dpkg-query": "echo installed", "c++": "", "pkg-config": "",
@@ -197,8 +197,8 @@ def test_a_terminal_shows_how_far_a_build_is(copy, folder):
     ("mpirun (Open MPI) 5", "openmpi", "mpich", "MPICH 1, on"),
     ("HYDRA build", "mpich", "openmpi", "Open MPI 1, on")])
 def test_which_mpi(copy, folder, owner, broken, chosen, said):
-    """It is the MPI of mpirun, because pages start programs with mpirun. Where that MPI's ranks do
-    not see each other it is another one, whose launcher doctor names."""
+    """The programs are built for the MPI of mpirun, because pages start programs with mpirun. If
+    that MPI's ranks do not see each other, it is another MPI, whose launcher doctor names."""
     starts = {f"mpiexec.{name}": f"exit {int(name == broken)}" for name in ("mpich", "openmpi")}
     path = fake(folder, mpirun=f"echo '{owner}'", **starts, **{"c++": "", "pkg-config": "echo 1"})
     assert subprocess.run([copy.folder / "tools/mpi.sh"], env=copy.environment | {"PATH": path},

@@ -13,8 +13,8 @@ import pytest
 from programs import COMMUNICATION, read_log
 
 HOSTS = {"zero_a": "10.77.0.1", "zero_b": "10.77.0.2"}
-HEADERS = 0.08  # of Ethernet, IP, TCP and MPI, at most, of what is sent
-MBIT, BURST = 50, 2**18  # of the slow link: its rate, and the bytes that may pass at once
+HEADERS = 0.08  # the headers of Ethernet, IP, TCP and MPI are at most this share of what is sent
+MBIT, BURST = 50, 2**18  # the slow link's rate, and the bytes that may pass at once
 # What mpiexec takes for ssh: [options] host command...
 LAUNCHER = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What others reported of programs like these, tried on ours: each row of cases.json is a report.
+"""Tries on our programs what others reported of programs like these: each row of cases.json is a
+report.
 
-In an empty folder its `files` are made, each by an expression over names_of(), and the shell runs
-its line, where L FILE trains from these weights and T FILE N on these tokens of N kinds, both with
-a log, and plan asks the planner. `code` is the exit code, the expressions of `says` stand in what
-is printed, and `loss` are the log's first losses: right in all digits that are given, or "base", to
-the bit those of the file `base`.
+For each row an empty folder gets its `files`, each by an expression over names_of(), and the shell
+runs its line. There L FILE trains from these weights, T FILE N on these tokens of N kinds, both
+with a log, and plan asks the planner. `code` is the exit code, the expressions of `says` stand in
+what is printed, and `loss` are the log's first losses: right in all digits that are given. "base"
+means that they are, to the bit, those of the file `base`.
 """
 import json
 import os
@@ -32,13 +33,13 @@ SCRIPTS = {"L": SHAPE + '--init "$@"', "T": SHAPE + '--tokens "$1" --vocab "$2"'
 
 
 def names_of(folder):
-    """The model that a run there saved, as (name, dtype, shape, bytes), and what makes files of it;
-    `edited` writes a header that is right until `entries` say otherwise."""
+    """Returns the model that a run in `folder` saved, as (name, dtype, shape, bytes), and functions
+    that make files of it. `edited` writes a header that is right until `entries` say otherwise."""
     saved = folder / "saved/step_3"
     file, said = ((saved / name).read_bytes() for name in ("model.safetensors", "config.json"))
     start = 8 + struct.unpack("<Q", file[:8])[0]
     header, data = json.loads(file[8:start]), file[start:]
-    del header["__metadata__"]  # others write no digests
+    del header["__metadata__"]  # other programs write no digests
     tensors = sorted(((name, at["dtype"], at["shape"], data[slice(*at["data_offsets"])])
                       for name, at in header.items()), key=lambda t: header[t[0]]["data_offsets"])
 
@@ -66,8 +67,9 @@ def names_of(folder):
 
 @pytest.fixture(scope="module")
 def started(programs):
-    """All rows, and last the base, on all cores: in which folder, and what came."""
-    def start(line, folder):  # what hangs may be deaf to all but SIGKILL
+    """Runs all rows, and last the base, on all cores. Returns of each its folder and its
+    outcome."""
+    def start(line, folder):  # a line that hangs may ignore all signals but SIGKILL
         return programs.start(["timeout", "-s", "KILL", "40", "sh", "-c", line], folder,
                               PATH=f"{home}:{os.environ['PATH']}")
 
@@ -94,7 +96,8 @@ def started(programs):
 
 @pytest.mark.parametrize("at", range(len(ROWS)), ids=[f"{r['source']}: {r['what']}" for r in ROWS])
 def test_it_is_as_it_should_be(started, at):
-    """Where it is refused, in one sentence of characters that a terminal shows, without a log."""
+    """What is refused, is refused in one sentence of characters that a terminal shows, without a
+    log."""
     row, (folder, came) = ROWS[at], started[at].result()
     printed = came.out + came.err
     assert came.code == row["code"], came

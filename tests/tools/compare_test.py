@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial compare` of recorded logs: where bits part, what is counted, what is refused."""
+"""`./tutorial compare` says of recorded logs where bits part, and what is counted and refused."""
 import itertools
 import re
 from xml.etree import ElementTree
@@ -20,7 +20,7 @@ FP32 = ["02_distributed_adam_fp32", "05_zero2_fp32", "06_zero3_fp32", "07_offloa
 
 @pytest.fixture
 def study(folder):
-    """Makes one of logs, in files whose names a page must not take for elements."""
+    """Makes a Study of logs, in files whose names a page must not take for elements of HTML."""
     def of(*logs, **options):
         paths = [folder / f"{i}<b>.jsonl" for i in range(len(logs))]
         for path, lines in zip(paths, logs):
@@ -47,14 +47,14 @@ def with_loss(lines, step, loss):
 
 
 def resumed(lines):
-    """As if its first two steps had been another run's."""
+    """Returns the log as if another run had made its first two steps."""
     lines[1:3] = [{"resume": {"step": 2}}]
     return lines
 
 
 OTHER = "06_zero3_fp32"
 LEAVES = "06 fp32 leaves 05 fp32 in step 3: the loss is 3.77812052 (0x4071ccba) there, "
-# The second log beside 05's, whether that is as it should be, what is said of it.
+# (the second log beside 05's, whether that is as it should be, what is said of it).
 PAIRS = [
     (recorded(OTHER), True, ["Both runs in fp32 have the same losses and the same parameters, to "
                              "the bit."]),
@@ -103,7 +103,8 @@ P = 526336  # parameters: 8 layers of 257 x 256
 
 
 def test_rows(text):
-    """Of 2 ranks: what is held by the chapters' formulas, with a layer or two that are borrowed."""
+    """Rows of 2 ranks say what the chapters' formulas give, with a layer or two that are
+    borrowed."""
     said = text(*map(recorded, FP32))
     assert "Look at times last" in said and "by choice; notes/changing/overlap.md" in " ".join(
         said.split()) and "Look at times" not in text(recorded("01_adam_fp32"))
@@ -128,7 +129,7 @@ def test_rows(text):
 
 
 def test_to_the_byte(text):
-    """With --bytes; and what a library sends within its own collectives is not counted."""
+    """--bytes shows all digits. What a library sends in its own collectives is not counted."""
     log = recorded("05_zero2_fp32")
     for row in log[-1]["summary"]["traffic"]["phases"].values():
         row["counted"] += len(log[1:-1])
@@ -167,7 +168,7 @@ def test_what_is_no_log(folder, content, words):
     assert failure.value.code == 3 and "\n" not in str(failure.value)
 
 
-# Of each section: its heading, how many pictures it has, and what the first of them says.
+# Of each section: (its heading, how many pictures it has, what the first of them says).
 SECTIONS = [
     ("saves 100.00 % of what data parallelism holds on a device, and 93.75 % at its peak", 2,
      "04_zero1: 6.32 MB, 25 % saved"),
@@ -180,7 +181,8 @@ SECTIONS = [
 
 @pytest.fixture
 def page(study, folder):
-    """What is made of logs, read as XML; beside them lies a trace, of steps after so many."""
+    """The page of these logs, read as XML. Beside the logs lies a trace, of steps after
+    `before`."""
     def of(*logs, before=0):
         path = folder / "new/report.html"
         (folder / "trace").write_text(re.sub(
@@ -197,7 +199,7 @@ def widths(picture, colour):
 
 
 def test_page(page):
-    """It ends what it begins, and loads nothing; what pictures show they also say."""
+    """The page closes each element, and loads nothing. Pictures say in words what they show."""
     logs = [recorded(name) for name in LOGS if name[-4:] in ("fp32", "bf16")]
     logs[-1][0]["run"]["options"]["trace"] = "elsewhere/trace"
     made = page(*logs)
@@ -224,7 +226,7 @@ def test_page(page):
 
 
 def test_a_curve_for_each_course(page):
-    """One for all runs that agree; a loss that is no number breaks its own."""
+    """All runs that agree share a curve. A loss that is no number interrupts a curve."""
     for other, heading, paths in (
             (recorded(OTHER), "Both runs in fp32 have the same losses", ["LLL"]),
             (with_loss(recorded(OTHER), 3, None), "06_zero3 leaves 05_zero2 in step 3, in fp32",
@@ -236,8 +238,8 @@ def test_a_curve_for_each_course(page):
 
 @pytest.mark.parametrize("before", (0, 10))
 def test_timeline(page, before):
-    """The shortest step, in red what it waits for, as `overlap` adds it up; of a resumed run too.
-    Another chapter's trace is none of its own."""
+    """The timeline shows the shortest step, also of a resumed run, and in red what it waits for, as
+    `overlap` adds it up. It ignores another chapter's trace."""
     log, other = recorded("traced"), recorded("06_zero3_fp32")
     for row in log[1:-1]:
         row["step"] += before
@@ -265,7 +267,8 @@ def test_a_tool_that_prints_no_text_is_as_if_missing():
 
 
 def test_a_log_that_goes_on_is_its_last_part(folder):
-    """Its head's options are that part's, and its counts, over that part's steps, a step's."""
+    """The options of a resumed log are the last part's, and a step's counts are that part's counts
+    over its steps."""
     whole, parts = recorded("04_zero1_fp32"), recorded("04_zero1_fp32")
     head = recorded("04_zero1_fp32")[0]
     head["run"]["options"]["align"] += 1

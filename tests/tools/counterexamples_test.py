@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The mistakes of notes/counterexamples.md: the page's diffs can be made, and with them the
-programs print the page's numbers. The right programs have the digests of notes/digests.json."""
+"""The diffs of notes/counterexamples.md can be made, and with them the programs print the page's
+numbers. The right programs have the digests of notes/digests.json."""
 import json
 import re
 import subprocess
@@ -61,7 +61,7 @@ def test_what_programs_print_is_told(name, programs, capsys):
 
 @pytest.mark.parametrize("name", [name for name, found in MISTAKES.items() if found.diffs])
 def test_every_mistake_is_caught(name, programs):
-    """By the test that its section names."""
+    """The test that the mistake's section names fails."""
     sabotage.tried(MISTAKES[name].diffs, sabotage.tree_for(programs.build / "sabotage", "plain"))
 
 

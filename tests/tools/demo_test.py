@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial demo`: each of its claims fails on recorded runs of which one is wrong; a demo that
-is stopped leaves no program behind; a model of the reader's size."""
+"""Tests `./tutorial demo`: each of its claims fails on recorded runs of which one is wrong; a demo
+that is stopped leaves no program behind; a demo takes a model of the reader's size."""
 import contextlib
 import json
 import os
@@ -108,7 +108,7 @@ def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
 @pytest.mark.parametrize("then", ("", "\n"))
 @pytest.mark.parametrize("terminal", (True, False))
 def test_what_lasts_is_told(monkeypatch, capsys, terminal, then):
-    """On a terminal with the seconds, the count and the time left; in a file by one line."""
+    """A terminal shows the seconds, the count and the time left; a file gets one line."""
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
     with trial.progress("a", lambda: (1, 4), then):
         time.sleep(1.1 * terminal)

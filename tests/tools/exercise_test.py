@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial exercise`: where it starts, its hints, what it says of recorded results of tests.
+"""Tests `./tutorial exercise`: where it starts, its hints, what it says of recorded results of
+tests.
 
-At length, in a tree of its own: what is given to start from fails, and the chapter itself holds."""
+At length, in its own tree, the text to start from fails, and the chapter itself holds."""
 import re
 import signal
 import subprocess
@@ -17,8 +18,8 @@ from runs import CHAPTERS, ROOT
 from trial import RACE, copied
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
-# And which part: b of 06 its waits (of 08 it is waits, too), of 02 and 05 their messages beside
-# computation; c of 06 its turn.
+# (the chapter before, the chapter, the part). Part b of 06 is its waits, as all of 08 is; of 02 and
+# 05 messages beside computation; part c of 06 is a window that keeps the last layer.
 EXERCISES = [*((*pair, "") for pair in PAIRS), *((*PAIRS[at], "b") for at in (1, 4, 5)),
              (*PAIRS[5], "c")]
 NAMES = [*CHAPTERS, "02b", "05b", "06b", "06c"]
@@ -40,7 +41,7 @@ TEST CASE:  bytes and bits
 SCREEN = ("holds: 05_zero2 on 1 ranks fails: 05_zero2 on 2 ranks 05_zero2 on 2 ranks: "
           + " ".join(REPORT.partition("9:\n")[2].replace("===\n", "").split()))
 HELD = {1: "OK", 2: "OK"}
-# By ranks what a test said that fails, or OK; what was printed; and what the screen says of it.
+# ({ranks: what a failing test said, or OK}, what was printed, what the screen says of it).
 JUDGED = [
     (HELD, "", "All 2 tests hold, on each number of ranks: this is 05_zero2."),
     ({1: "OK", 2: REPORT * 2}, "", SCREEN),
@@ -58,7 +59,7 @@ def command(before, after, *words):
 
 @pytest.mark.parametrize("said, printed, words", JUDGED)
 def test_what_a_trainer_is_told(tmp_path, said, printed, words):
-    """On a screen however low; and its card is not to be changed."""
+    """What a trainer is told fits on any screen. The reader may not change the card."""
     of_05 = exercise.Exercise(*PAIRS[4], tmp_path, "auto")
     results = [{"name": f"05_zero2 on {ranks} ranks", "said": text,
                 "result": "OK" if text == "OK" else "FAIL"} for ranks, text in said.items()]
@@ -72,10 +73,10 @@ def test_what_a_trainer_is_told(tmp_path, said, printed, words):
 
 
 def test_every_save_is_tried(tmp_path):
-    """Until Ctrl-C."""
+    """The exercise goes on until Ctrl-C."""
     trainer = tmp_path / "05_zero2/trainer.hpp"
     trainer.parent.mkdir()
-    trainer.write_text("no card")  # is refused before anything is compiled
+    trainer.write_text("no card")  # this is refused before anything is compiled
     with subprocess.Popen(command(*PAIRS[4], "--out", tmp_path), stdout=subprocess.PIPE,
                           text=True) as job:
         for screens, _ in enumerate(line for line in job.stdout if "Save to run again" in line):
@@ -87,8 +88,8 @@ def test_every_save_is_tried(tmp_path):
 
 @pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
 def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
-    """The body is the chapter's before, the card the chapter's; what is written there stays. Hints
-    come one by one, then the diff."""
+    """The body is that of the chapter before, the card is the chapter's. What the reader has
+    written stays. Hints come one by one, then the diff."""
     def hint():
         exercise.hint(exercise.Exercise(before, after, tmp_path, "auto", part))
         return capsys.readouterr().out
@@ -118,8 +119,8 @@ def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
 
 
 def test_the_first_half_is_the_page_s(tmp_path):
-    """Its one slot is gathered into and computed with, under a card that claims no more. Where an
-    earlier version left links to the checkout, they are taken away."""
+    """06's first half gathers into one slot and computes with it, under a card that claims no more.
+    Links to the checkout, which an earlier version left, are removed."""
     (tmp_path / "06_zero3").symlink_to(ROOT / "06_zero3")
     of = exercise.Exercise(*PAIRS[5], tmp_path, "auto")
     card, = of.given
@@ -129,7 +130,7 @@ def test_the_first_half_is_the_page_s(tmp_path):
 
 
 def test_the_turn_is_under_formulas_of_its_own(tmp_path):
-    """Which notes/fsdp2.diff gives."""
+    """notes/fsdp2.diff gives the formulas of part c."""
     given = exercise.Exercise(*PAIRS[5], tmp_path, "auto", "c").given
     assert [file.name for file in given] == ["prediction.hpp", "prediction.cpp", "card.hpp"]
     for file in given:
@@ -137,7 +138,7 @@ def test_the_turn_is_under_formulas_of_its_own(tmp_path):
 
 
 def test_a_copy_takes_texts_and_keeps_times(tmp_path):
-    """What is the same keeps its time, and what the repository has no more goes."""
+    """An equal file keeps its time, and a file that the repository no longer has is removed."""
     name, other = Path("05_zero2/trainer.hpp"), Path("06_zero3/trainer.hpp")
     tree = copied(tmp_path / "tree", {name: "mine"})
     (tree / "05_zero2/of_yesterday.hpp").touch()
@@ -151,7 +152,7 @@ def test_a_copy_takes_texts_and_keeps_times(tmp_path):
 
 @pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
 def test_whole(programs, tmp_path_factory, before, after, part):
-    """In a folder beside any that a reader has, where most use one build."""
+    """Exercises run in a folder of their own, in which most use one build."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     out = tmp_path_factory.getbasetemp() / "exercise"
     of = exercise.Exercise(before, after, out, mpi, part)

@@ -34,7 +34,7 @@ def test_the_chinese_page_has_the_same_numbers():
 
 
 def test_traffic_is_what_the_cards_say():
-    """The numbers at its bars: 04's for A = 1, 4, 16, then 05's."""
+    """The figure's bars have the numbers of 04 for A = 1, 4, 16, and then of 05."""
     wanted = []
     for card in map(Picture, CHAPTERS[3:5]):
         for count in (1, 4, 16):
@@ -47,10 +47,11 @@ def test_traffic_is_what_the_cards_say():
 
 
 def test_exchange_adds_in_these_orders(n=4):
-    """Of notes/figures/exchange.svg: which ranks' terms a cell holds, in the order of addition."""
+    """A cell of notes/figures/exchange.svg holds these ranks' terms, in the order of addition."""
     wanted = []
     for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
-        sends = (rank - part - 1 if ring else part - rank - 1) % n  # the part, after so many steps
+        # The rank sends the part after that many steps.
+        sends = (rank - part - 1 if ring else part - rank - 1) % n
         come = range(part + 1, part + 2 + step) if ring else range(part - step, part + 1)
         order = [str(number % n) for number in come]
         if sends == (step if ring else n - 1):
@@ -109,7 +110,7 @@ def test_results_of_a_gpu_become_tables():
 
 
 def test_programs_count_what_was_measured(programs, folder):
-    """Bytes and elements of each chapter are now as they are in notes/measured."""
+    """The programs count the bytes and elements that notes/measured has for each chapter."""
     blocks = render.load()
     built = measure.Measured(programs.build, programs.mpiexec)
     built.logs = Path(folder)
@@ -119,7 +120,8 @@ def test_programs_count_what_was_measured(programs, folder):
 
 
 def test_a_recorded_trace_is_what_its_log_says():
-    """Bytes, through the phases; and which work lies on which stream."""
+    """The figures' functions find the log's bytes in the trace, and which work is on which
+    stream."""
     log = recorded("traced")
     step = figures.step_of(Trace(TRACE))
     assert [*step] == ["forward", "backward", "update"]

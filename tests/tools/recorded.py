@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Small recorded runs: what the tests of the scripts read instead of running a program.
+"""Has small recorded runs, which the tests of the scripts read instead of running a program.
 
 `recorded.py BUILD MPIEXEC` records them anew: the logs of a demo of 4 steps on 2 ranks, each a line
-of recorded.jsonl, and a trace of 08 with the log of its run. Left out are paths of the machine,
+of recorded.jsonl, and a trace of 08 with the log of its run. It leaves out paths of the machine,
 other ranks' events, and what no script reads."""
 import copy
 import json
@@ -19,7 +19,7 @@ LOGS = {Path(log[0]["run"]["options"]["log"]).stem: log
 
 
 def recorded(name):
-    """A log's lines, to be changed: run, steps, summary."""
+    """Returns a log's lines (run, steps, summary), which the caller may change."""
     return copy.deepcopy(LOGS[name])
 
 
@@ -28,7 +28,7 @@ def text_of(lines):
 
 
 def changed(lines, *names):
-    """With another value in the last line's summary: one more, or another text."""
+    """Changes the value under these names in the last line's summary: by 1, or to another text."""
     *above, last = names
     part = lines[-1]["summary"]
     for name in above:
@@ -49,7 +49,7 @@ def record(build, mpiexec):
         read = json.loads(Path(trace).read_text())
         events = [event for event in read["traceEvents"] if event["pid"] == 0]
         for event in events:
-            copied = event.get("cat") == "bus"  # which tensor, of a piece of a disk's state
+            copied = event.get("cat") == "bus"  # its views say which tensor of a piece it is
             for name in ("at", "sent") if copied else ("at", "reads", "writes", "sent"):
                 event["args"].pop(name, None)
         TRACE.write_text(json.dumps(read | {"traceEvents": events}, separators=(",", ":")) + "\n")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Steps that are played: by the formula, by every wait, by a trace; and torch.profiler's traces."""
+"""A step that is played keeps the formula and every wait, and repeats its trace. overlap also reads
+torch.profiler's traces."""
 import gzip
 import itertools
 import json
@@ -22,7 +23,7 @@ HERE = Path(__file__).parent
 
 
 def overlap(*words, code=0):
-    """What the command says."""
+    """Returns what ./tutorial overlap prints, which must end with `code`."""
     done = subprocess.run([sys.executable, "-B", ROOT / "tools/overlap.py", *map(str, words)],
                           capture_output=True, text=True)
     assert done.returncode == code, done
@@ -42,7 +43,7 @@ def test_a_step_is_as_long_as_the_page_on_streams_says(layers):
 
 
 def test_a_message_waits_for_the_later_rank():
-    """Of whose layer 1 the forward takes longer; the other's message is longer by that."""
+    """Rank 1's forward of layer 1 takes longer; the other rank's message is longer by that."""
     ms = {"forward": 1, "backward": 1, "all_gather": 2, "reduce_scatter": 1}
 
     def times(what, layer, step):
@@ -54,7 +55,7 @@ def test_a_message_waits_for_the_later_rank():
 
 
 def broken_waits(card, slices, layers, many, prefetch, slots=3):
-    """Of one rank's third step, which waits of notes/streams.md it did not keep: who waits."""
+    """Returns which tasks of one rank's third step did not keep a wait of notes/streams.md."""
     at = defaultdict(list)
     for each in slices:
         what, layer = each["name"].split()[0], each["args"]["layer"]
@@ -137,7 +138,7 @@ SETTINGS = [*itertools.product(("04", "05", "06", "07", "08", "zero1_offload"), 
 
 
 def breaks(layers=4):
-    """Whether one of these steps, whatever takes how long, breaks a wait."""
+    """Returns whether a step of SETTINGS, whose tasks last at random, breaks a wait."""
     for name, many, prefetch, seed in SETTINGS:
         card, chance = PLANS[name], random.Random(seed)
 
@@ -152,7 +153,7 @@ def breaks(layers=4):
 
 
 def test_a_step_keeps_every_wait(monkeypatch):
-    """And each that is taken away is missed: of each line that runs a task, each event."""
+    """The test also sees each wait that is missing: each event of each line that runs a task."""
     run, seen = Streams.run, set()
 
     def without(taken):
@@ -194,8 +195,8 @@ def test_buckets_fill_in_the_reverse_order_of_layers():
 
 
 def test_a_message_over_nodes():
-    """NCCL's own account: N - 1 hops, of which one fewer than nodes are between them. A group of
-    four lies in a node of eight, and its replicas are two to a node."""
+    """NCCL counts N - 1 hops, of which (number of nodes) - 1 are between nodes. A group of four
+    lies in a node of eight, which has two such groups."""
     machine = Machine(link=8, latency=10, node=4, node_link=80, node_latency=1)
     assert machine.ring(16e6, 16) == pytest.approx(15 / 16 * 16 / 4 + 3 * 10e-3 + 12e-3)
     assert machine.ring(16e6, 4) == pytest.approx(3 / 4 * 16 / 10 + 3e-3)
@@ -212,8 +213,9 @@ def test_a_message_over_nodes():
 
 
 def recorded(folder, chapter="06_zero3", beside=False):
-    """Two ranks of 06 with two layers, prefetch 1, in a step of 100 ms and two of 30: in these a
-    gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, and rank 1 is 1 ms late with layer 1."""
+    """Writes the trace of two ranks of 06 with two layers and prefetch 1, in a step of 100 ms and
+    two of 30. In these a gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, and rank 1 is 1 ms
+    late with layer 1."""
     ms = {"forward": 4, "backward": 6, "all_gather": 2, "reduce_scatter": 3, "sums": 0.5,
           "copy": 0.25, "adam": 1}
 
@@ -241,7 +243,8 @@ def recorded(folder, chapter="06_zero3", beside=False):
 
 
 def test_a_trace_is_played_again(folder):
-    """As it was to the last bit; on another link by its formula; with less of a window."""
+    """The trace is played as it was, to the last bit; on another link by the link's formula; and
+    with a smaller window."""
     path, streams = recorded(folder)
     trace = Trace(path)
     again = Replay(trace, Machine())
@@ -269,8 +272,8 @@ def test_a_trace_of_04_is_played_on_as_many_streams_as_it_has(folder, beside):
 
 
 def test_a_trace_of_pytorch(folder):
-    """As torch.profiler wrote it on a CPU, of DDP on two ranks with gloo, without `args`; packed.
-    Computation inside of a message is the message's."""
+    """torch.profiler wrote this trace on a CPU, of DDP on two ranks with gloo; `args` are left out.
+    It may be packed. Computation inside of a message is a part of the message."""
     path = HERE / "profiled.trace.json"
     said = overlap(path)
     assert "rank 0 of 2: 1 step of 32.16 ms, computation 8.17 ms" in said
@@ -287,13 +290,14 @@ def kernel(name, stream, begin, dur, cat="kernel", **args):
 
 
 def test_a_trace_of_pytorch_on_a_gpu(folder):
-    """NCCL's kernels by name; two steps, of which each has one gather hidden and one exposed."""
+    """NCCL's kernels are known by name. Each of two steps has one gather hidden and one exposed."""
     end = "_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     events = [{"ph": "M", "name": "thread_name", "pid": 0, "tid": 7, "args": {"name": "stream 7 "}}]
     for step in (0, 1):
         at = 10000 * step
         events += [
-            kernel(f"ProfilerStep#{step + 3}", 1, 9 * step, 9, "user_annotation"),  # runs ahead
+            # The host's mark runs ahead of the GPU.
+            kernel(f"ProfilerStep#{step + 3}", 1, 9 * step, 9, "user_annotation"),
             kernel(f"ProfilerStep#{step + 3}", 7, 0, 9e9, "gpu_user_annotation"),
             kernel("aten::mm", 1, at, 9000, "cpu_op"), kernel("gloo:all_reduce", 1, at, 9000,
                                                               "user_annotation"),

@@ -24,12 +24,12 @@ def event(rank, name, order, during="forward", step=1, cat="compute", tid=1, **m
 
 @pytest.fixture(name="before", params=(0, 2))
 def steps_before(request):
-    """The traced run was resumed after this step."""
+    """The step after which the traced run was resumed; 0: it was not."""
     return request.param
 
 
 def made(folder, events, before=0, ranks=2, layers=((3, 4),)):
-    """Writes and reads a trace. `layers` are pairs: parameters, and elements with padding."""
+    """Writes and reads a trace. layers: pairs (parameters, elements with padding)."""
     for args in (event["args"] for event in events):
         args["step"] += before * (args["step"] > 0)
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
@@ -44,7 +44,7 @@ def made(folder, events, before=0, ranks=2, layers=((3, 4),)):
 
 
 def run_of(**more):
-    """Stands for a log that is read."""
+    """Returns what stands for a log that is read."""
     info = {"parameters": 3, "padded_parameters": 4, "layers": 1}
     options = {"task": "mlp", "batch": 1, "width": 5, "lr": 0.5, "align": 1, "prefetch": 1}
     memory = {kind: {"predicted": 0, "predicted_resident": 0, "formula": ""} for kind in KINDS}
