@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The findings of bytes held, elements sent and a step's time, and what follows from them all."""
+"""Makes the findings on bytes held, elements sent and a step's time, and on all of them."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of
@@ -14,31 +14,34 @@ OTHER, WAITS = "#8a8f9999", "#c6200f"
 
 
 def state(held, what="resident"):
-    """Bytes of parameters, gradients and optimizer state in a place, {kind: {what: bytes}}."""
+    """Returns the bytes of parameters, gradients and optimizer state in a place. held: that
+    place's {kind: {what: bytes}}; what: "resident" or "peak"."""
     return sum(held[kind][what] for kind in STATE)
 
 
 def rest(held):
-    """Bytes, at most, of all other kinds there."""
+    """Returns the sum of the other kinds' peaks."""
     return sum(held[kind]["peak"] for kind in KINDS if kind not in STATE)
 
 
 def data_parallel(run, runs):
-    """The run of 02 or 03 with the same dtype and parameters, which holds the whole; or None."""
+    """Returns the run of 02 or 03 with the same dtype and parameters, which holds the whole state;
+    None if there is none among `runs`."""
     alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
              all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
     return min(alike, key=lambda other: other.number) if alike else None
 
 
 def saved(held, whole, what="resident", form=".2f"):
-    """The percentage of the state of the run `whole` that a place saves; "" without such a run."""
+    """Returns the percentage that a place saves of the state of the run `whole`; "" without it."""
     if whole is None:
         return ""
     return format(100 * (1 - state(held, what) / state(whole.memory, what)), form)
 
 
 def memory(study):
-    """The finding of bytes: a bar a run, strong what is held, weak what is borrowed, else grey."""
+    """Makes the finding on bytes, with a bar for each run and place: in strong colours what is
+    held, in weak ones what is borrowed, in grey the rest."""
     places = [(run, held, on(place), None if on(place) else data_parallel(run, study.runs))
               for run in study.runs for place, held in run.places.items()]
     most = max(state(held, "peak") + rest(held) for _, held, *_ in places)
@@ -84,30 +87,25 @@ def memory(study):
 
 
 def in_step(run):
-    """Bytes that one rank sends in a step, by phase."""
+    """Returns, by phase, the bytes that one rank sends in a step."""
     return [BYTES[run.dtype] / run.summary["steps"] * sent_in(phase)
             for phase in run.summary["traffic"]["phases"].values()]
 
 
 def times(run):
-    """ms of a step: messages exposed, messages hidden, the rest."""
+    """Returns, in ms of a step, [messages exposed, messages hidden, the rest]."""
     both = [sum(row.get(what) or 0 for row in run.summary["traffic"]["phases"].values())
             for what in ("exposed_ms", "hidden_ms")]
     return [*both, max(0, run.summary["median_ms"] - sum(both))]
 
 
-def share_cores(runs):
-    """Whether ranks share a CPU's cores; they wait for each other, so times say little of GPUs."""
-    return any(run.info["device"] == "cpu" and run.ranks > 1 for run in runs)
-
-
 def traffic(study):
-    """The finding of messages: how much one rank sends in a step, and how long the step takes."""
+    """Makes the finding on messages: how much one rank sends in a step, how long a step takes."""
     runs, wrong = study.runs, wrong_traffic(study.runs)
     unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
 
     def panels(caption, colours, lengths, says):
-        """A figure of bars, whose parts are as long as lengths(run)."""
+        """Returns a figure of bars, whose parts are as long as lengths(run), beside says(run)."""
         most = max(sum(lengths(run)) for run in runs) or 1
 
         def bars(dtype, alike):
@@ -123,7 +121,8 @@ def traffic(study):
     rows = [[run.label, elements_sent(run)[1], *(sized(count, unit) for count in in_step(run)),
              f"{run.summary['median_ms']:.1f}", *(f"{ms:.2f}" for ms in times(run)[:2])]
             for run in runs]
-    weak = share_cores(runs)
+    # Ranks that share a CPU's cores wait for each other, so their times say little of GPUs.
+    weak = any(run.info["device"] == "cpu" and run.ranks > 1 for run in runs)
     table = Table(["run", "elements per\nparameter", *PHASES, "ms per\nstep", "ms\nexposed",
                    "ms\nhidden"], rows,
                   f"What one rank sends in a step, in {unit}, and how long the step takes",
@@ -155,7 +154,7 @@ def traffic(study):
 
 
 def timeline(study):
-    """The finding of the shortest step of each run that was traced; None where none was."""
+    """Makes the finding on the shortest step of each run that has a trace; None if none has one."""
     figures, points = [], []
     for run in (*study.runs, *study.more):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
@@ -166,7 +165,7 @@ def timeline(study):
         traced = {step for *_, step in works}
         timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
         if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
-            continue  # the trace of another run
+            continue  # this is the trace of another run
         step = min(timed)[1]
         own = [work for work in works if work[-1] == step]
         first, last = min(own)[0], max(end for _, end, *_ in own)
@@ -205,7 +204,7 @@ NEXT = {"lesson 04": "which lines of code make the first saving",
 
 
 def ending(study):
-    """The last section: what all of it says, and which commands go on from here."""
+    """Makes the last section: what all findings say together, and which commands go on."""
     points = []
     for run in study.runs:
         if run.number >= "06" and (base := data_parallel(run, study.runs)):

@@ -20,19 +20,19 @@ from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_b
 from trial import progress
 
 SHORT = ["--steps", 8]
-# What is said of a task, where the reader says nothing else; its micro-batch (0: the default), and
-# one in which copies take long; its steps.
+# By task: options, if the reader does not give them; samples of a micro-batch (0: the program's
+# default); samples with which copies take long; steps.
 TASKS = {"text": ({}, 0, 256, 200),
          "llama": ({"task": "llama", "heads": 4, "sequence": 64, "width": 128}, 4, 16, 200),
          "mlp": ({"task": "mlp"}, 0, 64, 20)}
-# Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
-# runs), up to which step.
+# Each chapter goes on with the checkpoint of the chapter above it: on how many ranks (0: on as many
+# as the other runs), up to which step.
 CHAIN = ((CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20),
          (CHAPTERS[7], 2, 25))
 
 
 def prepare(programs, options):
-    """The fourteen runs, in the order of the tables, and short ones for the timeline."""
+    """Returns (the fourteen runs in the order of the tables, short ones for the timeline)."""
     of_all, batch = ["--quiet", *options.of_data], options.batch
     runs = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
                              options.steps, *of_all, *batch, dtype=dtype)
@@ -41,7 +41,7 @@ def prepare(programs, options):
     if options.task == "llama":  # the demo ends with text that the saved weights write
         run_06 = next(run for run in runs if run.number == "06")
         run_06.command += ["--save", str(options.out / "saved")]
-    # On a link, a bus and a disk, in Gbit/s and GB/s, so slow that it shows; each rank has a core.
+    # The link (Gbit/s), bus and disk (GB/s) are so slow that it shows. Two ranks: each has a core.
     more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
                              options.out / f"more/{chapter}.trace", *SHORT, "--batch",
                              options.large, *of_all, dtype="fp32")
@@ -51,7 +51,7 @@ def prepare(programs, options):
 
 
 def prepare_chain(programs, options):
-    """Pairs of such a run, and of 01, which begins where that does."""
+    """Returns pairs: a run of CHAIN, and a run of 01 between the same two steps."""
     folder, resume, pairs = options.out / "chain", [], []
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
     for chapter, ranks, steps in CHAIN:
@@ -64,8 +64,8 @@ def prepare_chain(programs, options):
 
 
 def lost(runs):
-    """A sentence for each run whose places do not hold what 06's device alone does, and more: of
-    staging, and of master weights, which in fp32 the parameters were; of a disk's state, pieces."""
+    """Yields a sentence for each run of 07 and 08 whose places together do not hold 06's bytes and
+    more: staging, in fp32 master weights on the host, and pieces of a state on a disk."""
     for run in (run for run in runs if run.on_host):
         other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
         alone, every = (sum(place["total"]["resident"] for place in r.places.values())
@@ -80,7 +80,7 @@ def lost(runs):
 
 
 def claims(runs, ranks, chain):
-    """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
+    """Yields (a claim of the tutorial, what contradicts it). The list is empty if it holds."""
     def differing(runs, reference):
         compared = (findings.Comparison(run, reference) for run in runs)
         return [" ".join(findings.what(c)) for c in compared if c.parted or c.layers != []]
@@ -98,14 +98,14 @@ def claims(runs, ranks, chain):
     rows = {(row["program"], row["ranks"], row["options"] + " --quiet"): row.get("digest")
             for row in json.loads((ROOT / "notes/digests.json").read_text("utf-8"))}
     known = {str(run): rows.get((run.chapter, run.ranks, " ".join(run.words))) for run in runs}
-    if all(known.values()) and not any(run.info["gpu"] for run in runs):  # whose bits are others
+    if all(known.values()) and not any(run.info["gpu"] for run in runs):  # GPUs have other bits
         yield "the same bits as the recorded runs", [
             f"{run}: {run.summary['digest']}, recorded is {known[str(run)]}" for run in runs
             if run.summary["digest"] != known[str(run)]]
 
 
 def told_steps(run, steps):
-    """Returns a function that says how many of its steps a run has logged: (done, of all)."""
+    """Returns a function that returns (how many of its steps a run has logged, `steps`)."""
     def how_far():
         with contextlib.suppress(FileNotFoundError):
             return min(steps, max(0, run.log.read_bytes().count(b"\n") - 1)), steps
@@ -121,7 +121,7 @@ def execute(what, runs):
 
 
 def gpus():
-    """How many this machine has."""
+    """Returns how many GPUs this machine has."""
     listed = shutil.which("nvidia-smi") and ran(["nvidia-smi", "-L"])[1]
     return sum(line.startswith("GPU ") for line in (listed or "").splitlines())
 
@@ -150,7 +150,7 @@ def main():
     options.ranks = options.ranks or (found if found > 1 else 4)
     programs = Programs(options.build, options.mpiexec, options.out)
     for log in options.out.glob("more/*.jsonl"):
-        log.unlink()  # of an earlier demo, which may have had other runs
+        log.unlink()  # an earlier demo may have had other runs
     runs, more = prepare(programs, options)
     data = "numbers" if options.task == "mlp" else options.data or "notes/corpus.txt"
     of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {data}. 01 is one "
@@ -185,7 +185,7 @@ def main():
               *(f"    {line}" for line in problems), sep="\n")
     report.print_text([ending])
     if options.task == "llama":
-        import llama_text  # NumPy, which other tasks need not
+        import llama_text  # needs NumPy, which other tasks do without
         weights = options.out / f"saved/step_{options.steps}/model.safetensors"
         equal = len({run.summary["digest"] for run in runs if run.dtype == "fp32"}) == 1
         whose = "all chapters' equal fp32" if equal else "06's fp32"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Draws SVG files, 720 pixels wide and on white; and the planner's picture of a step over ranks."""
+"""Draws SVG files, 720 pixels wide and on white, and the planner's picture of a step over ranks."""
 import math
 from itertools import pairwise
 
@@ -11,7 +11,7 @@ BOLD, MIDDLE = {"font-weight": "bold"}, {"text-anchor": "middle"}
 
 
 def element(tag, words="", **has):
-    """A tag of SVG with its attributes, in whose names _ stands for -."""
+    """Returns an element of SVG with its attributes `has`, in whose names _ stands for -."""
     said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in has.items())
     return f"<{tag}{said}>{words}</{tag}>" if words else f"<{tag}{said}/>"
 
@@ -35,8 +35,8 @@ def picture(height, title, subtitle, *parts):
 
 
 class Plot:
-    """A rectangle of a picture, in pixels, with axes. x, y: the numbers at the ends of an axis,
-    which is even in what `scale` makes of a number."""
+    """A rectangle of a picture, in pixels, with two axes. x, y: the numbers at the ends of an axis.
+    A number's place on it grows evenly with scale(number), as math.log."""
 
     def __init__(self, left, top, right, bottom, x, y, scale_x=float, scale_y=float):
         self.left, self.top, self.right, self.bottom = left, top, right, bottom
@@ -45,7 +45,7 @@ class Plot:
 
     @staticmethod
     def along(ends, scale, first, last):
-        """A function that gives a number's place on an axis, in pixels."""
+        """Returns a function that returns a number's place on an axis, in pixels."""
         low, high = map(scale, ends)
         return lambda number: first + (last - first) * (scale(number) - low) / (high - low)
 
@@ -60,7 +60,8 @@ class Plot:
                          for x, y in self.at(points))
 
     def axes(self, columns, rows, below="", beside=""):
-        """Yields the axes' lines and numbers, {number: its text}. below, beside: what they mean."""
+        """Yields the axes' lines and numbers. columns, rows: {number: its text}, along x and y.
+        below, beside: what these numbers mean."""
         for number, said in rows.items():
             y = self.y(number)
             yield line((self.left, y), (self.right, y), opacity=0.15)
@@ -76,16 +77,16 @@ class Plot:
 
 
 def steps_over_ranks(plans, what):
-    """The picture of {plan: [(ranks, micro-batches, figures, whether it fits)]}, as times.scaled()
-    returns it. A plan is dashed where it does not fit. One whose name ends with + has messages
-    beside computation. what: the model and the machine, in words."""
+    """Returns the picture of `plans`, {plan: [(ranks, micro-batches, figures, whether it fits)]},
+    as times.scaled() returns it. A plan is dashed where it does not fit. A plan whose name ends
+    with + has messages beside computation. what: the model and the machine, in words."""
     every = [row for rows in plans.values() for row in rows]
     last, colours = max(n for n, *_ in every), {}
     for name in plans:
         colours.setdefault(name.rstrip("+"), COLOURS[len(colours) % len(COLOURS)])
 
     def panel(top, title, shown, scale, numbers, said):
-        """Yields a plot of shown(figures), with said(number) for each of the axis' numbers."""
+        """Yields a plot of shown(figures). said(number): the text at each of the axis' numbers."""
         plot = Plot(62, top, 572, top + 190, (1, max(2, last)), (numbers[0], numbers[-1]),
                     math.log2, scale)
         yield text(8, top - 14, title, 16, **BOLD)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Drills: a run of 05_zero2, or of 08_infinity, in which something goes wrong, what it says, and
-how it ends.
+"""Runs 05_zero2 or 08_infinity while something goes wrong, and shows what it says, how it ends.
 
-`./tutorial drill` calls this to list them; with a name, to know whether there is that one; and with
-a launcher, to run it. A fault comes from tests/programs/injector.cpp, in one call of rank 1. Exit
-code 0 means that it went as told here, 1 not."""
+`./tutorial drill` calls this to list the drills; with a name, to check that there is such a drill;
+and with a launcher too, to run it. tests/programs/injector.cpp makes the fault, in one call of rank
+1. Exit code 0: all went as DRILLS says, 1: it did not."""
 import re
 import shlex
 import shutil
@@ -15,7 +14,7 @@ from pathlib import Path
 from runs import COMMUNICATION, DATA, NUMERICS, RESOURCES, USAGE, WIDTH, Failure, finish, folded
 from trial import expect_code, of_ours
 
-KILLED = 9, 137, 0  # MPICH's launcher ends so, Open MPI's so, MPICH's from 4.1 to 4.2.2 also so
+KILLED = 9, 137, 0  # the codes of MPICH's launcher, Open MPI's, MPICH's from 4.1 to 4.2.2
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
 SMALL = PROGRAM + " --task mlp --width 64 --layers 8"
 ON_DISK = PROGRAM.replace("05_zero2", "08_infinity") + " --task mlp --width 16 --layers 8"
@@ -27,11 +26,12 @@ def faulty(fault, words, program=SMALL):
     return [f"MPIEXEC -n 2 {INJECT}'{fault}' {program} {words}"]
 
 
-def by_rank(shell):  # not `-n 1 ONE : -n 1 OTHER`, of which the launcher of Open MPI 5.0.7 dies
+def by_rank(shell):  # because `-n 1 ONE : -n 1 OTHER` crashes the launcher of Open MPI 5.0.7
     return [f"MPIEXEC -n 2 sh -c '{shell}'"]
 
 
-# Each: what goes wrong; commands, of each the exit code; what the last one prints; what was seen.
+# By name: what goes wrong; commands; the exit code, or codes, of each; a pattern that the last one
+# prints; a sentence on what the reader has seen.
 DRILLS = {
     "dies": (
         "a rank is killed", faulty("killed 1 reduce_scatter 4 1", "--steps 5 --quiet"), [KILLED],

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Draws the figures of measured numbers, as SVG.
 
-Each function gets `of`, the results of its block, as the functions of tables.py do."""
+Each function gets the results of its block as `of`, as the functions of tables.py do."""
 import math
 
 import tables
@@ -19,7 +19,7 @@ TRIANGLE, CROSS = "M0-6L5.5 4h-11z", "M-5-3L-3-5 0-2 3-5 5-3 2 0 5 3 3 5 0 2-3 5
 
 
 def layers(of):
-    """What 06 saves, in percent, over the number of layers."""
+    """Draws how many percent 06 saves, over the number of layers."""
     counts, _, *runs = zip(*tables.curve(of.block("layers")))  # two rows of runs: fp32 and bf16
     peaks = [[100 * saved(run, PEAK) for run in of_dtype] for of_dtype in runs]
     places = [2.7 * 20 ** (i / 100) for i in range(101)]  # layers, evenly on a logarithmic axis
@@ -52,7 +52,8 @@ def layers(of):
 
 
 def step_of(trace):
-    """Rank 0's second step, {phase: (bytes of each of KINDS before it, [(which, bytes more)])}."""
+    """Returns rank 0's second step as {phase: (bytes of each of KINDS before the phase, changes)}.
+    A change is (place in KINDS, bytes more)."""
     in_use, courses = None, {}
     for event in trace.program(0, 1, 2):
         args = event["args"]
@@ -67,8 +68,8 @@ def step_of(trace):
 
 
 def levels(step):
-    """Yields (where, bytes in use of each of KINDS). The phases lie from 0 to 1, from 1 to 2 and so
-    on, with their changes equally far apart."""
+    """Yields (x, bytes in use of each of KINDS). The first phase lies from x = 0 to 1, the second
+    from 1 to 2 and so on. The changes of a phase are equally far apart."""
     for band, (before, changes) in enumerate(step.values()):
         in_use = [*before]
         yield band, [*in_use]
@@ -78,7 +79,7 @@ def levels(step):
 
 
 def draw_step(plot, step, borrowed=False):
-    """Yields a picture of MB in use, by kind; borrowed: without what is held all the time."""
+    """Yields a picture of MB in use, by kind. borrowed: leaves out what is held all the time."""
     every, drawn = [*levels(step)], []
     above = [0] * len(every)
     for kind, colour in enumerate(KIND_COLOURS):
@@ -102,7 +103,7 @@ def draw_step(plot, step, borrowed=False):
 
 
 def mountain(of):
-    """The MB in use throughout one step of each chapter."""
+    """Draws the MB in use throughout one step of each chapter."""
     def counted(chapter):
         def measure(programs):
             trace, run = programs.traced(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2)
@@ -146,10 +147,10 @@ def mountain(of):
 
 
 def link(of):
-    """The ms of a step over the speed of a link. If a step takes t ms without a limit, and a rank
-    sends b bits at g Gbit/s, the link alone takes b / 1e6 g, and a step that waits for all of it
-    t + b / 1e6 g. There are two ranks with a core each, because on a shared core one rank would
-    compute while another waits for the link."""
+    """Draws the ms of a step over the speed of a link. If a step takes t ms without a limit, and a
+    rank sends b bits at g Gbit/s, the link alone takes b / 1e6 g, and a step that waits for all of
+    them t + b / 1e6 g. There are two ranks with a core each, because on a shared core one rank
+    would compute while another waits for the link."""
     def on_links(chapter):
         def measure(programs):
             free, *limited = (programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
@@ -193,9 +194,9 @@ def link(of):
 
 
 def offload(of):
-    """A step of 07 up to its last copy, which runs beside the next step's forward."""
+    """Draws a step of 07 up to its last copy, which runs beside the next step's forward."""
     def measure(programs):
-        """(stream, begin and end in ms, letter and layer, whether another step's)."""
+        """Returns a list of (stream, begin, end, letter and layer, whether of another step)."""
         trace, _ = programs.traced("07_offload", 2, "--task", "mlp", "--layers", 4, "--width", 2048,
                                    "--batch", 96, "--steps", 4, "--bus", 0.4, "--link", 5)
         every = [*slices_of(trace)]

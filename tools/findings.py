@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The parts of a comparison, and its finding of equality: in which step and layer bits part."""
+"""Compares runs, and makes the finding on equality: in which step and layer bits part."""
 import itertools
 import math
 import re
@@ -13,7 +13,7 @@ REASONS = "What may move a bit, and what must not: notes/floating_point.md, Wher
 
 @dataclass
 class Table:
-    """Words and numbers. A head may have several lines. weak: the numbers of grey columns."""
+    """Words and numbers. A cell of the head may have several lines. weak: the grey columns."""
     head: list
     rows: list
     caption: str = ""
@@ -24,14 +24,14 @@ class Table:
         self.rows = [[str(cell) for cell in row] for row in self.rows]
 
     def words(self):
-        """The columns that stand left: the first, and each with a cell that is no number."""
+        """Returns which columns are aligned on the left: the first, and those with words."""
         return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
                 any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
 
 @dataclass
 class Section:
-    """A finding, what shows it, and its numbers."""
+    """A finding: its title, words, pictures, tables, and lists of sentences."""
     title: str
     words: str
     figures: list  # HTML
@@ -40,7 +40,7 @@ class Section:
 
 
 class Comparison:
-    """A run beside its reference, over the steps that both took."""
+    """A run beside the run that is its reference, over the steps that both took."""
 
     def __init__(self, run, reference):
         self.run, self.reference = run, reference
@@ -49,30 +49,30 @@ class Comparison:
         self.steps = [(step["step"], theirs[step["step"]], step["loss"]) for step in run.steps
                       if step["step"] in theirs]
         self.parted = [row for row in self.steps if bits(row[1]) != bits(row[2])]
-        self.layers = None  # whose parameters differ at the end; None: these are of other steps
+        self.layers = None  # those that differ at the end; None: the runs end with other steps
         if run.steps[-1]["step"] == reference.steps[-1]["step"]:
             pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
         self.same = not self.parted and not self.layers
         self.whole = run.whole and run.told == reference.told
         self.alike = self.same and self.layers == [] and self.whole  # nothing more to say
-        # Difference of the losses; infinite where only one of them is finite.
+        # The largest difference of two losses; infinite if only one of the two is finite.
         self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)
                                     for _, a, b in self.parted])
 
 
 @dataclass
 class Study:
-    """The runs that are compared, and `more`, short runs that add a point to a few pictures."""
+    """The runs that are compared, and `more`, short runs that only the timeline shows."""
     runs: list
     more: list
-    exact: bool = False  # bytes, not kB or MB
+    exact: bool = False  # sizes are shown in bytes, not in kB or MB
 
     def __post_init__(self):
         for run, label in zip(self.runs, labels(self.runs)):
             run.label = label
         first, *others = self.runs
-        # Each with the first run of its dtype, or else with the first of all.
+        # Each run is compared with the first run of its dtype; that one with the first of all.
         of_dtype = {run.dtype: run for run in reversed(self.runs)}
         pairs = ((run, of_dtype[run.dtype]) for run in others)
         self.compared = [Comparison(run, first if run is other else other) for run, other in pairs]
@@ -80,13 +80,13 @@ class Study:
                          for run in self.runs}
 
     def panels(self, caption, legend, draw):
-        """A figure with a picture of each dtype's runs, side by side where there is room."""
+        """Returns a figure of draw(dtype, runs) for each dtype, side by side if there is room."""
         return pictures.figure(caption, legend, [
             (dtype, draw(dtype, runs)) for dtype, runs in self.by_dtype.items()], "panels")
 
 
 def labels(runs, widest=24):
-    """For each run the shortest name that tells it from the others."""
+    """Returns, for each run, the shortest name that tells it from the others."""
     stems = [f"{run.number} {run.log.stem}" for run in runs]
     for found in ([f"{run.number} {run.dtype}" for run in runs], stems):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
@@ -95,21 +95,13 @@ def labels(runs, widest=24):
 
 
 def short(run, runs):
-    """The run's chapter, if that tells it from the others; else its label."""
+    """Returns the run's chapter, if that tells it from the others; else its label."""
     chapters = [other.chapter for other in runs]
     return run.chapter if chapters.count(run.chapter) == 1 else run.label
 
 
-def runs_table(study):
-    rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],
-             run.info["device"], len(run.steps) if run.whole else run.told,
-             number(run.losses[-1], ".4f")] for run in study.runs]
-    head = ["run", "log", "dtype", "ranks", "micro-\nbatches", "device", "steps", "final\nloss"]
-    return Table(head, rows, "The runs")
-
-
 def what(c):
-    """Sentences about where a run leaves its reference, exactly."""
+    """Returns sentences that say where the run of the Comparison c leaves its reference."""
     run, other = c.run.label, c.reference.label
     count = f"all {len(c.steps)}" if c.whole else len(c.steps)
     lines = [f"{run} has the bits of {other} in {count} losses."]
@@ -133,7 +125,7 @@ def what(c):
 
 
 def loss_picture(dtype, runs):
-    """The losses of a dtype's runs: one curve for all runs whose losses have the same bits."""
+    """Draws the losses of a dtype's runs: one curve for all runs with the same losses."""
     by_curve = {}
     for run in runs:
         curve = tuple((step["step"], bits(step["loss"])) for step in run.steps)
@@ -151,7 +143,7 @@ def loss_picture(dtype, runs):
 
 
 def verdict(study, dtype, runs):
-    """(a sentence on the runs of one dtype, whether they are all alike)."""
+    """Returns (a sentence on the runs of one dtype, whether they are all alike)."""
     pairs = [c for c in study.compared if c.run.dtype == c.reference.dtype == dtype]
     if not pairs:
         return f"there is one run in {dtype}", False
@@ -167,7 +159,7 @@ def verdict(study, dtype, runs):
 
 
 def equality(study):
-    """The finding of losses and parameters: which runs have the same bits."""
+    """Makes the finding on losses and parameters: which runs have the same bits."""
     said = [verdict(study, *pair) for pair in study.by_dtype.items()]
     alike = [words for words, all_alike in said if all_alike]
     parts = [words for words, all_alike in said if not all_alike]
@@ -179,9 +171,13 @@ def equality(study):
     points = [what(c) for c in study.compared if not c.alike]
     if any(not c.same for c in study.compared):
         points.append([REASONS])
+    rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],
+             run.info["device"], len(run.steps) if run.whole else run.told,
+             number(run.losses[-1], ".4f")] for run in study.runs]
+    head = ["run", "log", "dtype", "ranks", "micro-\nbatches", "device", "steps", "final\nloss"]
     return Section(
         title[0].upper() + title[1:],
         "Runs whose losses have the same bits share one curve. A run that leaves the others has a "
         "curve of its own.",
         [study.panels(f"The loss{unit}, over the steps", {}, loss_picture)],
-        [runs_table(study)], points)
+        [Table(head, rows, "The runs")], points)

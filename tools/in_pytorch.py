@@ -4,14 +4,14 @@
 
 Options that this script does not know go to the chapter, from whose log it reads all options.
 numpy_model.py makes the same samples. Without --init PyTorch's initial weights are used. All is in
-fp32, and the two add in different orders: a sum of n terms is off by about sqrt(n) roundings of
-2^-24, and weights after s steps by sqrt(s) such sums. So sqrt(n s) 2^-24 bounds a loss's relative
-difference, unless something magnifies roundings. The last column, PyTorch's loss beside its own in
-float64, shows whether something does. Exit code 1: a loss is beyond the bound.
+fp32, but the chapter and PyTorch add in different orders: a sum of n terms is off by about sqrt(n)
+roundings of 2^-24, and weights after s steps by sqrt(s) such sums. So sqrt(n s) 2^-24 bounds a
+loss's relative difference, unless something magnifies roundings. The last column, PyTorch's loss
+beside its own in float64, shows whether something does. Exit code 1: a loss is beyond the bound.
 
 With `llama` for a chapter it compares the llama with transformers' LlamaForCausalLM: files, losses,
-gradients. transformers opens a chapter's checkpoint and saves it, and the chapter reads that by
---init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
+gradients. transformers opens a chapter's checkpoint and saves the model, and the chapter reads that
+file by --init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
 difference is beyond its limit; 77: PyTorch or transformers is missing."""
 import argparse
 import logging
@@ -42,11 +42,11 @@ LLAMAS = [Case("llama", 64, 2, batch=4, heads=4, kv_heads=2, hidden=176),
 
 
 class Network(nn.Module):
-    """Its names are those in a checkpoint: layers.0.weight, layers.0.bias, ..."""
+    """An MLP whose tensors have the names in a checkpoint: layers.0.weight, layers.0.bias, ..."""
 
     def __init__(self, case):
         super().__init__()
-        self.bends = case.task != "toy"  # which has neither biases nor ReLU
+        self.bends = case.task != "toy"  # a toy's layers have neither biases nor ReLU
         self.layers = nn.ModuleList(nn.Linear(*shape, bias=self.bends) for shape in case.shapes())
 
     def forward(self, x):
@@ -65,7 +65,7 @@ def network_of(case):
 
 
 def loss_of(case, network, step):
-    """The loss of a step's samples, in the dtype of the network."""
+    """Returns the loss of a step's samples, in the dtype of the network."""
     x, target = map(torch.from_numpy, samples_of_step(case, step))
     if case.task == "llama":
         y = network(x.long(), use_cache=False).logits.flatten(0, 1)
@@ -77,7 +77,7 @@ def loss_of(case, network, step):
 
 
 def train(case, weights, steps, dtype):
-    """The loss of each step."""
+    """Yields the loss of each step."""
     network = network_of(case)
     network.load_state_dict(safetensors.torch.load_file(weights))
     params = list(network.to(dtype).parameters())
@@ -96,7 +96,8 @@ def train(case, weights, steps, dtype):
 
 
 def compare_losses(run, folder, asked, others):
-    """Prints the losses of a chapter's run beside PyTorch's; throws Failure beyond the bound."""
+    """Prints the losses of a chapter's run beside PyTorch's; raises a Failure if one is beyond the
+    bound. run(chapter, ranks, *options) runs it. asked: our options; others: the chapter's."""
     first = run(asked.chapter, asked.ranks, "--steps", 1, *others)
     case = Case(**{field.name: first.options.get(field.name.replace("_", "-"), first.ranks)
                    for field in fields(Case)})
@@ -137,7 +138,7 @@ def save_new(case, folder):
 
 
 def compare_llamas(run, folder):
-    """Yields (what is compared, its difference, the limit of that)."""
+    """Yields (what is compared, the difference, its limit). run: as in compare_losses()."""
     case = replace(LLAMAS[0], ranks=2)
     of_06 = "06_zero3", 2, *case.options()
     digests = run(*of_06, "--steps", 300, "--save", folder).summary["layer_digests"]

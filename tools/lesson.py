@@ -11,7 +11,7 @@ import trainers
 from runs import finish, folded
 from trainers import RANKS, ROOT, Picture
 
-LAYERS = (6, 6)  # the sizes of the model that `./tutorial narrate` tells
+LAYERS = (6, 6)  # parameters of the two layers, as in the model that `./tutorial narrate` tells
 CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
@@ -21,7 +21,7 @@ layers; of the optimizer state pieces."""
 
 
 def cells(column, rank):
-    """The elements of a kind of state, with a block for each that this rank holds."""
+    """Draws a kind of state, a Column, with a block for each element that this rank holds."""
     block = "▄" if column.size == 2 else "█"
     row = " ".join("".join(block if column.share == 1 or i * RANKS // size == rank else "·"
                            for i in range(size)) for size in LAYERS)
@@ -35,7 +35,7 @@ def total(columns):
 
 
 def claims(card):
-    """{name: what the card says} of all that the picture does not show."""
+    """Returns {name: what the card says}, of what the picture does not show."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
     layers = f"{'prefetch + ' if borrowed['and_prefetched'] else ''}{borrowed['parameters']}"
     borrows = f"{layers} of parameters, {borrowed['gradients']} of gradients"
@@ -50,7 +50,7 @@ def claims(card):
 
 
 def rows(card, before):
-    """Yields a chapter's picture, in which all is marked that the chapter `before` lacks."""
+    """Yields the lines of a Picture, in which all is marked that the Picture `before` lacks."""
     def marked(text, is_new, width=0):
         return trainers.painted(f"{text:<{width}}", "!" if is_new else " ")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Text that a saved Llama writes. NumPy computes the probabilities, from the saved file alone."""
+"""Lets a saved Llama write text. NumPy computes the probabilities, from the saved file alone."""
 import json
 import re
 import struct
@@ -9,12 +9,12 @@ from numpy_model import Case, initial_parameters, llama_logits
 from runs import folded
 
 PROMPT, COUNT = b"The ", 200
-SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # in the header
+SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # in a header
 
 
 def read(path):
-    """(case, parameters) of a file that a program has saved with --task llama. The file's tensors
-    follow one another as those in NumPy's vector of all parameters do."""
+    """Returns (case, parameters) of a file that a program has saved with --task llama. The file's
+    tensors have the order of numpy_model's vector of all parameters."""
     data = path.read_bytes()
     begin = 8 + struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8:begin])["__metadata__"]
@@ -23,8 +23,8 @@ def read(path):
 
 
 def write(case, parameters):
-    """The bytes that follow the prompt. Each is drawn from the probabilities that the model gives
-    to the next byte; all models get the same random numbers."""
+    """Returns the bytes that follow the prompt. Each is drawn from the probabilities that the model
+    gives to the next byte; all models get the same random numbers."""
     text = np.frombuffer(PROMPT, np.uint8)
     for draw in np.random.default_rng(1).random(COUNT):
         logits = llama_logits(case, parameters, text[None, -case.sequence:])[0][0, -1]
@@ -34,7 +34,7 @@ def write(case, parameters):
 
 
 def before_and_after(path, whose, steps):
-    """The lines that a demo prints. A byte that is no character of ASCII is shown as a dot."""
+    """Yields what the weights of `whose` (words) write. A dot stands for a byte beyond ASCII."""
     case, trained = read(path)
     for when, parameters in (("before training", initial_parameters(case)),
                              (f"after {steps} steps", trained)):

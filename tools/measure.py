@@ -22,22 +22,22 @@ from trainers import ROOT
 
 
 class Measured(Programs):
-    """The built programs, each command run once."""
+    """The built programs. Each command is run only once."""
 
     def __init__(self, build, mpiexec, torch=None):
         super().__init__(build, mpiexec, build / "measure")
         self.torch = torch  # the Python that has PyTorch, or None
-        self.done = {}  # by the command that is shown
-        self.used = []  # runs that the block at hand has asked for
+        self.done = {}  # {the command that is shown: its Run}
+        self.used = []  # runs that the present block has asked for
 
     def of_build(self, build):
-        """The programs of another build; their runs are `used` by the same block."""
+        """Returns the programs of another build; their runs, too, are added to `used`."""
         other = Measured(build, shlex.join(self.mpiexec), self.torch)
         other.used = self.used
         return other
 
     def run(self, chapter, ranks, *arguments, dtype=None):
-        """The executed run; a Failure where a count differs from its formula."""
+        """Returns the executed run; raises a Failure if a count differs from its formula."""
         log = f"{len(self.done):02}_{chapter}.jsonl"
         run = self.prepare(log, chapter, ranks, *arguments, dtype=dtype)
         if run.shown not in self.done:
@@ -49,7 +49,7 @@ class Measured(Programs):
         return self.used[-1]
 
     def traced(self, chapter, ranks, *arguments):
-        """(the trace of a run, the run)."""
+        """Returns (the trace of a run, the run)."""
         path = self.logs / f"{chapter}.trace.json"
         run = self.run(chapter, ranks, *arguments, "--trace", path)
         return Trace(path), run
@@ -64,13 +64,13 @@ class Measuring(render.Block):
 
     def get(self, what, measure):
         if what not in self.found:
-            # As they will be read: a tuple becomes a list.
+            # The numbers become what will be read from the file: a tuple becomes a list.
             self.found[what] = json.loads(json.dumps(measure(self.programs)))
         return self.found[what]
 
 
 def when(runs):
-    """The ranks, the day and the commit of a measurement, and whether its code was changed."""
+    """Returns, as text, the runs' ranks and MPI, the day, the commit, whether it has changes."""
     where = ""
     if ranks := sorted({run.ranks for run in runs if run.ranks > 1}):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
@@ -84,7 +84,7 @@ def when(runs):
 
 
 def measured(name, programs, blocks):
-    """A block's numbers, with the machine and the time; None where it measures nothing."""
+    """Returns a block's numbers, with the machine and the time; None if it measures nothing."""
     maker, *arguments = name.split()
     programs.used.clear()
     block = Measuring(name, programs, blocks)
@@ -114,7 +114,7 @@ def write(blocks):
         path.write_text(f'{{"machine": {json.dumps(machine_name)}, "blocks": {{\n'
                         + ",\n".join(parts) + "}}\n", "utf-8")
     for path in {*render.MEASURED.glob("*.json")} - {*written}:
-        path.unlink()  # each of its blocks was measured elsewhere since
+        path.unlink()  # since then, each of its blocks was measured on other machines
 
 
 def main():

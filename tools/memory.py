@@ -10,15 +10,13 @@ from runs import KINDS, Failure, finish, on, spaced
 from trainers import Picture
 
 RANKS = 4
-TWO_STEPS = {"--steps": 2}
 PHASES = ("load", "forward", "backward", "update")
 EVERY = ("start", *PHASES)
 
 
 def phases(events):
     """Returns, for one rank, {(step, phase): (bytes in use by kind after the phase, peak of all
-    kinds together within it)}, in the order of the program. With several micro-batches a phase ends
-    in the last one."""
+    kinds together within it)}, in program order. A phase ends in the step's last micro-batch."""
     found, in_use = {}, 0
     for event in events:
         args = event["args"]
@@ -48,7 +46,7 @@ def terms(trace, run):
     if borrowed["and_prefetched"]:
         earlier = uses - len(sizes)  # uses of a layer in the micro-batches before the last
         ahead = min(borrowed["parameters"] + options["prefetch"], 2 * uses) - 1
-        on_their_way = borrowed["gradients"]  # until the update, which waits for them
+        on_their_way = borrowed["gradients"]  # layers whose gradients are sent until the update
         for kind, phase, layers in (("parameters", "load", min(ahead, earlier)),
                                     ("parameters", "forward", min(ahead, len(sizes))),
                                     ("gradients", "load", min(on_their_way, earlier)),
@@ -68,16 +66,8 @@ def terms(trace, run):
         yield kind, EVERY, run.memory[kind]["predicted_resident"], run.memory[kind]["formula"]
 
 
-def line(label, width, cells):
-    """Numbers have spaces between thousands, if they then fit into 12 columns."""
-    cells = [str(cell) if isinstance(cell, str) or len(spaced(cell)) > 12 else spaced(cell)
-             for cell in cells]
-    return f"{label:<{width}}" + "".join(f" {cell:>12}" for cell in cells)
-
-
 def table(trace, run):
-    """Tells all of it, for the rank with the highest peak. Throws Failure at the end if bytes do
-    not equal their formula."""
+    """Yields lines on the rank with the highest peak. At last a wrong formula raises a Failure."""
     ranks = [phases(trace.program(rank, 0, *trace.steps[:2])) for rank in range(run.ranks)]
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
     mine, parts = ranks[rank], [*terms(trace, run)]
@@ -100,7 +90,11 @@ def table(trace, run):
                  "all ranks": [sum(sum(of[at][0].values()) for of in ranks) for at in columns],
                  "  their peaks": [sum(of[at][1] for of in ranks) for at in columns]}
         yield ""
-        yield from (line(label, width, cells) for label, cells in rows.items())
+        for label, cells in rows.items():
+            # A number has spaces between thousands, if it then fits into 12 columns.
+            texts = [str(cell) if isinstance(cell, str) or len(spaced(cell)) > 12 else spaced(cell)
+                     for cell in cells]
+            yield f"{label:<{width}}" + "".join(f" {text:>12}" for text in texts)
         earlier = sums[-1]
     figures = [(kind, step, phase, in_use[kind],
                 sum(bytes for of, its, bytes, _ in parts if of == kind and phase in its))
@@ -127,7 +121,7 @@ def table(trace, run):
 
 
 def main():
-    for told in table(*recording(sys.argv[1:], RANKS, TWO_STEPS)):
+    for told in table(*recording(sys.argv[1:], RANKS, {"--steps": 2})):
         print(told)
 
 

@@ -18,15 +18,15 @@ from dataclasses import replace
 import page_reader
 from runs import ROOT, Failure, finish, folded, ran
 from sabotage import print_diff, tree_for
-from trial import aloud, of_ours
+from trial import with_progress, of_ours
 
 PAGE = ROOT / "notes/counterexamples.md"
 SHOWN = (1, 2, 10, 19, 20, 30, 40, 50)  # steps whose losses are shown, as far as a run goes
 
 
 class Ran:
-    """A program's run with a checkpoint after every step, and what can be told of it. Whoever makes
-    it sets `right`, and `start`: a run of one step with --lr 0 and --beta1 0."""
+    """A program's run with a checkpoint after every step. Whoever makes a Ran sets `right`, the run
+    without the mistake, and `start`, a run of one step with --lr 0 and --beta1 0."""
 
     def __init__(self, program, mpiexec, ranks, options, folder):
         shutil.rmtree(folder, ignore_errors=True)  # never read what an earlier run has left
@@ -36,8 +36,8 @@ class Ran:
                    "--device", "cpu", "--log", str(log), "--save", str(folder),
                    "--save-every", "1", "--keep", "1000"]
         self.folder = folder
-        self.code, printed = aloud(f"running {program.name}", ran, command)
-        self.says = of_ours(printed)[-1:] if self.code else []  # why it ended so
+        self.code, printed = with_progress(f"running {program.name}", ran, command)
+        self.says = of_ours(printed)[-1:] if self.code else []  # why it ended with this code
         lines = [json.loads(line) for line in log.read_bytes().splitlines()] if log.exists() else []
         self.steps = [line for line in lines if "loss" in line]
         if not lines or len(self.steps) < lines[0]["run"]["options"]["steps"]:
@@ -46,7 +46,8 @@ class Ran:
         self.summary = lines[-1].get("summary")  # none where ranks found that their state differs
 
     def numbers(self, step, kind=""):
-        """A checkpoint's weights, or its Adam's numbers of that kind, by layer, without padding."""
+        """Returns, by layer and without padding, a checkpoint's weights if `kind` is empty, else
+        Adam's numbers of that kind, exp_avg or exp_avg_sq."""
         file = "optimizer" if kind else "model"
         data = (self.folder / f"step_{step}/{file}.safetensors").read_bytes()
         begin, layers = 8 + struct.unpack("<Q", data[:8])[0], {}
@@ -60,26 +61,26 @@ class Ran:
                 for _, parts in sorted(layers.items())]
 
     def weights(self, step):
-        """After a step, or before the first, all of them."""
+        """Returns all weights after that step; step 0 is before the first."""
         layers = self.numbers(step) if step > 0 else self.start.numbers(1)
         return [weight for layer in layers for weight in layer]
 
     def moves(self, step):
-        """By how much a step moves each weight, in learning rates."""
+        """Returns by how much a step moves each weight, in learning rates."""
         pairs = zip(self.weights(step), self.weights(step - 1))
         return [(after - before) / self.lr for after, before in pairs]
 
     def lengths(self, step):
-        """How far a step moves each of the weights that it moves, sorted."""
+        """Returns how far a step moves each of the weights that it moves, sorted."""
         return sorted(abs(move) for move in self.moves(step) if move)
 
     def distances(self, step):
-        """Between the weights of this run and of the right one, in learning rates."""
+        """Returns how far each weight is from the right run's, in learning rates."""
         pairs = zip(self.weights(step), self.right.weights(step))
         return [abs(ours - theirs) / self.lr for ours, theirs in pairs]
 
     def gradients(self):
-        """Of step 1, by layer: with --beta1 0 the first moment is the gradient."""
+        """Returns step 1's gradients, by layer: with --beta1 0 they are the first moment."""
         return self.start.numbers(1, "exp_avg")
 
 
@@ -91,7 +92,7 @@ def percent(found):
     return f"{100 * mean(found):.1f} %"
 
 
-# ---- What is shown of a mistake: words, and a function of a run ----------------------------------
+# ---- What is shown of a run: words, and a function of the run ----------------------------------
 
 def mean_length(step):
     return (f"mean length of step {step}, in learning rates",
@@ -110,12 +111,8 @@ def turned(run):
     return percent([ours * theirs < 0 for ours, theirs in zip(run.moves(1), run.right.moves(1))])
 
 
-def largest_moment(run):
-    return f"{max(max(map(abs, layer)) for layer in run.numbers(50, 'exp_avg')):.4f}"
-
-
 def lost(run):
-    """Of the weights that the right run moves in a step, those that this one does not."""
+    """Returns the share of the weights that the right run moves in a step and this run does not."""
     return percent([not ours for step in range(1, len(run.steps) + 1)
                     for ours, theirs in zip(run.moves(step), run.right.moves(step)) if theirs])
 
@@ -131,18 +128,6 @@ def scale(step):
     return f"loss scale of step {step}", found
 
 
-def skipped(run):
-    return sum(step["skipped"] for step in run.steps)
-
-
-def optimizer_bytes(run):
-    return run.summary["memory"]["optimizer"]["resident"]
-
-
-def clipped(run):
-    return sum(step["grad_norm"] > run.info["options"]["clip"] for step in run.steps)
-
-
 def elements(run):
     if run.summary is None:
         return ""
@@ -154,17 +139,13 @@ def different(layers, others):
     return [ours != theirs for both in zip(layers, others) for ours, theirs in zip(*both)]
 
 
-def gradients_apart(run):
-    return percent(different(run.gradients(), run.right.gradients()))
-
-
 def weights_apart(step):
     return (f"weights with other bits after step {step}",
             lambda run: percent(different([run.weights(step)], [run.right.weights(step)])))
 
 
 def part_apart(part):
-    """Of each layer's part of that number, which that rank owns."""
+    """Counts the gradients in each layer's part number `part`, which the rank `part` owns."""
     def found(run):
         ranks, align, parts = run.info["ranks"], run.info["options"]["align"], []
         for layers in (run.gradients(), run.right.gradients()):
@@ -179,8 +160,8 @@ def part_apart(part):
 WIDE = "--width 40 --layers 4 --steps"
 PYTORCH = "adam: Adam and the reference give PyTorch's numbers after 1 and after 100 steps"
 REPLAY = "the run equals the replay: "
-# By name, in the order of the page's sections: ranks, program and options; test and case that catch
-# it; what is shown.
+# By name, in the order of the page's sections: ranks, program and options; the test and the case
+# that catch the mistake; what is shown of a run, each time words and a function.
 MISTAKES = {
     "updates": (
         f"3 02_distributed_adam {WIDE} 50",
@@ -188,7 +169,9 @@ MISTAKES = {
         mean_length(1), ("weights that step 1 moves the other way", turned)),
     "moments": (
         f"3 02_distributed_adam {WIDE} 50", PYTORCH,
-        ("largest m that is kept, after step 50", largest_moment), *map(spread, (2, 12, 50))),
+        ("largest m that is kept, after step 50",
+         lambda run: f"{max(max(map(abs, layer)) for layer in run.numbers(50, 'exp_avg')):.4f}"),
+        *map(spread, (2, 12, 50))),
     "master": (
         "3 03_mixed_precision --dtype bf16 --width 40 --layers 4 --lr 5e-05 --steps 40",
         "adam: Adam is within its rounding errors of the formulas, over 100 steps, in every dtype",
@@ -199,15 +182,18 @@ MISTAKES = {
         f"3 03_mixed_precision --dtype fp16 {WIDE} 30",
         "03_mixed_precision on 2 ranks: "
         "fp16's dynamic loss scale finds its way down from an overflow",
-        ("steps skipped of 30", skipped), *map(scale, (18, 19, 20, 30))),
+        ("steps skipped of 30", lambda run: sum(step["skipped"] for step in run.steps)),
+        *map(scale, (18, 19, 20, 30))),
     "tensors": (
         "4 04_zero1 --dtype fp32 --width 40 --layers 3 --steps 20",
         "memory: layers are padded to equal shares and no further, and every element has one owner",
-        ("bytes of optimizer state on a rank", optimizer_bytes)),
+        ("bytes of optimizer state on a rank",
+         lambda run: run.summary["memory"]["optimizer"]["resident"])),
     "padding": (
         "8 05_zero2 --dtype fp32 --width 8 --layers 4 --clip 0.3 --steps 50",
         f"05_zero2 on 3 ranks: {REPLAY}layers of different sizes",
-        norm(1), norm(50), ("steps clipped", clipped)),
+        norm(1), norm(50), ("steps clipped", lambda run: sum(
+            step["grad_norm"] > run.info["options"]["clip"] for step in run.steps))),
     "last": (
         f"3 05_zero2 --dtype fp32 {WIDE} 20 --accumulate 4",
         f"05_zero2 on 2 ranks: {REPLAY}several micro-batches", norm(1)),
@@ -217,16 +203,18 @@ MISTAKES = {
     "families": (
         f"3 02_distributed_adam {WIDE} 20 --accumulate 4",
         f"05_zero2 on 3 ranks: {REPLAY}several micro-batches",
-        ("gradients of step 1 that differ", gradients_apart), *map(weights_apart, (1, 2))),
+        ("gradients of step 1 that differ",
+         lambda run: percent(different(run.gradients(), run.right.gradients()))),
+        *map(weights_apart, (1, 2))),
     "ring": (
         "4 04_zero1 --dtype fp32 --width 40 --layers 3 --steps 20",
         "communicator on 4 ranks: the ranks are added in rank order, in fp32, and rounded once",
         *map(part_apart, range(4)))}
-SIDES = {"families": ("02", "05"), "ring": ("direct", "ring")}  # else right and wrong
+SIDES = {"families": ("02", "05"), "ring": ("direct", "ring")}  # what others call right and wrong
 
 
 class Mistake:
-    """A section of the page, its diffs, and what is run."""
+    """A section of notes/counterexamples.md, its diffs, and the commands that are run."""
 
     def __init__(self, name, section):
         self.name = name
@@ -236,15 +224,15 @@ class Mistake:
         self.diffs = [replace(diff, test=test, case=case)
                       for diff in page_reader.changes(text, PAGE.name)]
         self.commands = [command.split(" ", 2)]
-        if not self.diffs:  # the other side is a chapter of its own
+        if not self.diffs:  # the second command runs another chapter
             self.commands.append(MISTAKES["last"][0].split(" ", 2))
         text, _, _ = text.partition("\n```diff")
-        self.text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)  # without its links
+        self.text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)  # a link becomes its text
         self.sides = SIDES.get(name, ("right", "wrong"))
 
     def runs(self, build, mpiexec, work, mpi):
-        """The right run, by the build's program, and the wrong one, by a program of a copy where
-        the diffs are made. Without diffs the second command is the other."""
+        """Returns the right run, by the build's program, and the wrong one, by the program of a
+        copy that the diffs have changed. Without diffs the wrong one is the second command's."""
         runs, folder = [], work / "runs" / self.name
         for at, (ranks, chapter, options) in enumerate((self.commands * 2)[:2]):
             program = build / chapter / chapter
@@ -260,14 +248,14 @@ class Mistake:
         return runs
 
     def figures(self, right, wrong):
-        """Rows of words and of both runs' figures, from which tables are made."""
+        """Returns rows (words, the right run's figure, the wrong run's)."""
         last = len(right.steps)
         return [(words, *map(str, map(found, (right, wrong)))) for words, found in (
             *self.shown, ("elements that a rank sends in a step, at most", elements),
             weights_apart(last))]
 
     def show(self, build, mpiexec, work, mpi):
-        """Prints what is wrong, runs both, and prints what came of it."""
+        """Prints what is wrong, runs the right and the wrong program, and prints their figures."""
         print(*folded(f"{self.name}: {self.title}"), "", sep="\n")
         for paragraph in self.text.strip().split("\n\n"):
             print(*folded(paragraph, "  ", ""), "", sep="\n")
@@ -300,7 +288,7 @@ class Mistake:
 
 
 def mistakes():
-    """By name."""
+    """Returns {name: Mistake}, in the order of the page."""
     sections = PAGE.read_text("utf-8").split("\n## ")[1:]
     return {name: Mistake(name, text) for name, text in zip(MISTAKES, sections, strict=True)}
 

@@ -14,8 +14,8 @@ from sentences import say
 RANKS = 3
 # The model of 12 parameters, on the CPU: numbers are recorded only there, and of small models only.
 TINY = {"--task": "tiny", "--align": 1, "--steps": 1, "--device": "cpu"}
-TOLD_KINDS = ("parameters", "gradients", "communication")  # borrowing these is told
-SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # what a task writes of samples
+TOLD_KINDS = ("parameters", "gradients", "communication")  # the story tells who borrows these
+SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # by task: what it writes
 
 
 def counted(count, word):
@@ -23,7 +23,7 @@ def counted(count, word):
 
 
 def head(trace, run):
-    """Tells the model, which rank owns and holds what, and what has a stream of its own."""
+    """Yields lines on the model, on which rank owns and holds what, and on the streams."""
     options, info = run.options, run.info
     ranks, layers = counted(run.ranks, "rank"), counted(info["layers"], "layer")
     samples = counted(options["batch"] * options["accumulate"], "sample")
@@ -63,15 +63,14 @@ def head(trace, run):
 
 
 def slot_kind(view):
-    """Returns what a slot is called that holds the view, as on the page of watch."""
+    """Returns what kind of slot holds the view, in the words that watch's page uses."""
     if view["of"] not in ("parameters", "gradients"):
-        return "piece"  # of the state that a disk holds, in the memory of the host
+        return "piece"  # the host holds it of a state on the disk
     return "landing" if view.get("place") == "host" else f"{view['of'].removesuffix('s')} slot"
 
 
 def slot_names(trace):
-    """Returns each slot's name by its kind and its number in the trace. Slots of one kind are
-    counted from 0: "gradient slot 0"."""
+    """Returns {(kind of slot, number in the trace): name}. A kind's first is "gradient slot 0"."""
     args = [event["args"] for event in trace.events[0]]
     views = [view for of in args for key in ("reads", "writes", "lent") for view in of.get(key, [])]
     found = sorted({(slot_kind(view), view["slot"]) for view in views if "slot" in view})
@@ -80,7 +79,7 @@ def slot_names(trace):
 
 
 def sentence(event, ranks, slots):
-    """Returns the line that tells an event; "" for an event that is not told."""
+    """Returns the line on an event; "" if the story leaves it out. slots: of slot_names()."""
     args, task = event["args"], event["task"]
     if event["ph"] == "X":
         used = [slots[slot_kind(view), view["slot"]]
@@ -102,7 +101,7 @@ def sentence(event, ranks, slots):
 
 
 def row(memory, view):
-    """The layer's numbers where the view is, dots elsewhere; "" if a number is not known."""
+    """Returns the layer's numbers in the view, with dots for the others; "" if one is unknown."""
     inside = range(view["start"], view["start"] + view["size"])
     cells = [cell if i in inside else "\u00b7" for i, cell in enumerate(memory.layer(view))]
     return "" if None in cells else "".join(map(decimal, cells))
@@ -116,8 +115,7 @@ def decimal(cell):
 
 
 def of_sample(event, samples):
-    """Returns what a task writes of a rank's first sample, by name; "" if the trace has no such
-    numbers."""
+    """Returns what a task writes of a rank's first sample, by name; "" if the trace lacks it."""
     values = event["args"].get("samples", [])
     if None in sum(values, []):
         return ""
@@ -126,10 +124,10 @@ def of_sample(event, samples):
 
 
 def story(trace, run):
-    """Tells the first step event by event, with the layer's numbers on all ranks."""
+    """Yields the lines of the first step, event by event, with the layer's numbers on all ranks."""
     memories = [Memory(trace.layers) for _ in trace.events]
     slots = slot_names(trace)
-    present, known = "", {}  # by a layer's rows: the phase in which they were told
+    present, known = "", {}  # known: {(layer, its rows): the phase in which they were told}
     for events in trace.moments(0, trace.steps[0]):
         for memory, event in zip(memories, events):
             for view in event["args"].get("writes", []):
@@ -165,8 +163,7 @@ def story(trace, run):
 
 
 def followed(trace, run, layer, element):
-    """Tells, phase by phase, where one element of a layer is, its value on each rank, and what made
-    it so."""
+    """Yields lines on where an element is in each phase, what made it, and its values by rank."""
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
@@ -211,7 +208,7 @@ def value_at(memory, view, element):
 
 
 def formulas(run):
-    """The chapter's formulas for the peaks of memory and for what is sent in a step."""
+    """Yields the chapter's formulas for the peaks of memory and for what is sent in a step."""
     yield "peaks in bytes, and elements sent in a step, by the chapter's formulas"
     for place in PLACES:
         for kind, row in memory_of(run.summary, place).items():

@@ -16,13 +16,13 @@ CORPUS = ROOT / "notes/corpus.txt"
 
 @dataclass
 class Case:
-    """The options of one run. One that has the programs' default is not passed to them."""
+    """The options of one run. Their defaults are those of the programs."""
     task: str
     width: int = 256
     layers: int = 8
     batch: int = 32
     accumulate: int = 1
-    lr: float = 0.002  # lr to clip are for tools/in_pytorch.py, which has an Adam
+    lr: float = 0.002  # only tools/in_pytorch.py, which has an Adam, uses lr to clip
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -30,7 +30,7 @@ class Case:
     clip: float = 0.0
     seed: int = 1
     ranks: int = 1
-    heads: int = 8  # heads and all below are for a llama, which names layers and batch too
+    heads: int = 8  # heads and all below are a llama's
     kv_heads: int = 0
     hidden: int = 0
     sequence: int = 128
@@ -39,20 +39,20 @@ class Case:
     recompute: bool = False
 
     def options(self):
-        """The options that differ from the defaults, as the programs spell them."""
+        """Returns the options that differ from the defaults, as words of a command line."""
         return [word for name, value in vars(self).items()
                 if name != "ranks" and value != getattr(Case, name, None)
                 for word in ("--" + name.replace("_", "-"), str(value)) if word != "True"]
 
     def shapes(self):
-        """(inputs, outputs) of each layer."""
+        """Returns (inputs, outputs) of each layer."""
         if self.task == "toy":
             return [(128, 512), (512, 10)]
         last = 256 if self.task == "text" else self.width
         return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
 
     def tensors(self):
-        """{name: shape} of the tensors of each layer, in their order."""
+        """Returns, for each layer, {name: shape} of its tensors, in their order."""
         if self.task == "llama":
             w, f, kv = self.width, self.hidden, self.width // self.heads * self.kv_heads
             block = {"input_layernorm": (w,), "post_attention_layernorm": (w,),
@@ -68,12 +68,12 @@ class Case:
                 for l, (inputs, outputs) in enumerate(self.shapes())]
 
     def sizes(self):
-        """Parameters of each layer."""
+        """Returns the number of parameters of each layer."""
         return [sum(map(math.prod, layer.values())) for layer in self.tensors()]
 
 
 def to_bf16(x):
-    """The nearest bf16 number of each fp32 one, ties to even; NaN stays NaN."""
+    """Returns the nearest bf16 number of each fp32 number, ties to even; NaN stays NaN."""
     bits = x.view(np.uint32)
     rounded = (bits + np.uint32(0x7fff) + ((bits >> np.uint32(16)) & np.uint32(1)))
     return np.where(np.isnan(x), x, (rounded & np.uint32(0xffff0000)).view(np.float32))
@@ -84,13 +84,14 @@ def to_fp16(x):
     return x.astype(np.float16).astype(np.float32)
 
 
-STORED = {"fp32": lambda x: x, "bf16": to_bf16, "fp16": to_fp16}  # what becomes of an fp32 number
+# By dtype: the function that rounds an fp32 number as a program does when it stores it.
+STORED = {"fp32": lambda x: x, "bf16": to_bf16, "fp16": to_fp16}
 
 
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off its warning about that for a single
 # number. Constants are np.uint64 too, because numpy may turn uint64 and int into float64.
 GAMMA = np.uint64(0x9e3779b97f4a7c15)
-WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # streams
+WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # the generator's streams
 
 
 @np.errstate(over="ignore")
@@ -113,7 +114,7 @@ def uniform(seed, stream, index):
 
 
 def grid(rows, columns):
-    """Index `row * columns + column` of every element of a matrix; `rows` lists the rows."""
+    """Returns the index `row * columns + column` of every element; `rows` lists the rows."""
     return np.uint64(rows)[:, None] * np.uint64(columns) + np.arange(columns, dtype=np.uint64)
 
 
@@ -122,7 +123,7 @@ def scale(inputs):
 
 
 def initial_parameters(case):
-    """All parameters in one vector, at the places of the note's global element numbers."""
+    """Returns all parameters in one vector, whose places are the note's global element numbers."""
     parameters = np.zeros(sum(case.sizes()), np.float32)
     numbers = matrices(case, np.arange(parameters.size, dtype=np.uint64))
     for layer, tensors in enumerate(matrices(case, parameters)):
@@ -140,12 +141,12 @@ def initial_parameters(case):
 
 
 def layer_slices(case, vector):
-    """The part of a vector that belongs to each layer: views, so that they can be assigned to."""
+    """Returns each layer's part of a vector, as a view, so that one can assign to it."""
     return np.split(vector, np.cumsum(case.sizes())[:-1])
 
 
 def matrices(case, vector):
-    """The tensors of each layer, as views of a vector: (weight, bias), or what a llama has."""
+    """Returns each layer's tensors, as views of a vector: (weight, bias), or a llama's tensors."""
     cuts = [np.cumsum([*map(math.prod, layer.values())]) for layer in case.tensors()]
     return [[tensor.reshape(shape) for tensor, shape in zip(np.split(part, cut), layer.values())]
             for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
@@ -158,7 +159,7 @@ def layer_digests(case, parameters):
 
 
 def samples_of_step(case, step):
-    """Micro-batches of a step follow one another, on any number of ranks, and so do samples."""
+    """Returns (inputs, targets) of a step on all ranks. Samples are numbered from step to step."""
     count = case.batch * case.accumulate * case.ranks
     make = {"text": text_samples, "llama": token_samples}.get(case.task, taught_samples)
     return make(case, np.arange(step * count, (step + 1) * count, dtype=np.uint64))
@@ -177,13 +178,13 @@ def token_samples(case, samples):
 
 
 def windows(case, samples, text, length):
-    """For each sample, the part of the text that it reads, and the element after it."""
+    """Returns, for each sample, the `length` elements of `text` that it reads and the next one."""
     positions = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - length)
     return text[positions.astype(np.int64)[:, None] + np.arange(length + 1)]
 
 
 def rounded_twice(left, right):
-    """The matrix product in float32: each term is rounded, then added to those before it."""
+    """Returns the product in float32: each term is rounded, then added to those before it."""
     return sum((column[:, None] * row for column, row in zip(left.T, right)), np.float32(0))
 
 
@@ -196,7 +197,7 @@ def taught_samples(case, samples):
 
 
 def cross_entropy(y, target, scale=1):
-    """Mean loss over the batch, and `scale` times its gradient by y."""
+    """Returns the mean loss over the batch, and `scale` times its gradient by y."""
     rows = np.arange(len(y))
     power = np.exp(y - y.max(-1, keepdims=True))
     gradient = power / power.sum(-1, keepdims=True)
@@ -206,13 +207,17 @@ def cross_entropy(y, target, scale=1):
 
 
 def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
-    """(loss, gradient) of a batch; x is (sample, element). All micro-batches of a step have as many
-    samples, so they can be one batch. stored(number): the number as it is kept; scale: the loss's,
-    in the gradient. (Neither is for a llama.)"""
+    """Returns (loss, gradient) of a batch; x is (sample, element). A step's micro-batches have
+    equal numbers of samples, so they can be one batch. stored(numbers) rounds them as a program
+    that stores them; the gradient is that of scale x loss. (A llama ignores both.)"""
     if case.task == "llama":
-        return llama_loss_and_gradient(case, parameters, x, target)
+        gradient = np.zeros_like(parameters)
+        y, backward = llama_logits(case, parameters, x, gradient)
+        loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.ravel())
+        backward(dy.reshape(y.shape))
+        return loss, gradient
     layers = matrices(case, parameters)
-    relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
+    relus = 0 if case.task == "toy" else len(layers) - 1  # the layers that end in a ReLU
     activations = [stored(x)]
     for i, (weight, bias) in enumerate(layers):
         y = activations[i] @ weight.T + (bias if bias.size else 0)
@@ -255,7 +260,8 @@ def rms_norm(x, gain, gradient):
 
 
 def turned(x, sign=1):
-    """x, (sample, position, ..., element), turned: elements i, i + half are a complex number."""
+    """Turns x, (sample, position, ..., element), by angles that grow with the position. Elements i
+    and i + half are one complex number. sign = -1 turns back."""
     half = x.shape[-1] // 2
     angles = np.arange(x.shape[1])[:, None] * 10000.0**(-np.arange(half) / half)
     z = (x[..., :half] + 1j * x[..., half:]) * np.exp(sign * 1j * angles[:, None, None])
@@ -263,7 +269,8 @@ def turned(x, sign=1):
 
 
 def attention(case, *projected):
-    """Sample n, head of keys g, its head of queries h; position t looks at s; element d."""
+    """Indices: n is a sample, g a head of keys, h one of its heads of queries, d an element;
+    position t attends to position s."""
     q, k, v = (x.reshape(*x.shape[:2], case.kv_heads, -1, case.width // case.heads)
                for x in projected)
     q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]
@@ -284,7 +291,7 @@ def attention(case, *projected):
 
 
 def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
-    """A llama's block. Each tensor after x is a pair: the tensor, its gradient."""
+    """A llama's block. Each argument after x is a pair: a tensor, its gradient."""
     normed, of_norm = rms_norm(x, *gain)
     projected, of_projected = zip(*(linear(normed, *it) for it in (q, k, v)))
     attention_out, of_attention = attention(case, *projected)
@@ -305,8 +312,8 @@ def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
 
 
 def llama_logits(case, parameters, tokens, gradient=None):
-    """(logits, backward) of tokens, (sample, position); backward takes the logits' gradient, and
-    stores the parameters' in `gradient`."""
+    """Returns (logits, backward) of tokens, (sample, position). backward() takes the gradient by
+    the logits, and stores the gradient by the parameters in `gradient`."""
     gradient = np.zeros_like(parameters) if gradient is None else gradient
     (table,), *blocks, (gain, head) = (
         [*zip(*both)] for both in zip(matrices(case, parameters), matrices(case, gradient)))
@@ -323,11 +330,3 @@ def llama_logits(case, parameters, tokens, gradient=None):
             dy = backward(dy)
         np.add.at(table[1], tokens, dy)
     return y, backward_of_all
-
-
-def llama_loss_and_gradient(case, parameters, tokens, target):
-    gradient = np.zeros_like(parameters)
-    y, backward = llama_logits(case, parameters, tokens, gradient)
-    loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.ravel())
-    backward(dy.reshape(y.shape))
-    return loss, gradient

@@ -3,10 +3,10 @@
 """Shows which messages, copies over the bus, reads and writes of the disk ran beside computation.
 
 `./tutorial overlap FILE` reads what a program wrote with --trace FILE. By layer it shows for how
-many ms of a step these ran while the device computed nothing (exposed) or something (hidden): each
-rank's median over the steps, and of these the largest. The row `all` is such a median too, so the
-layers' rows need not add up to it. With --link and the like replay.py plays the same step on
-another machine. profiled.py reads traces of torch.profiler."""
+many ms of a step these ran while the device computed nothing (exposed) or something (hidden): the
+largest of the ranks' medians over the steps. The row `all` is such a median too, so the layers'
+rows need not add up to it. With --link and the like replay.py plays the same step on another
+machine. profiled.py reads traces of torch.profiler."""
 from collections import defaultdict
 
 from planner.line import Parser
@@ -19,6 +19,7 @@ from runs import Failure, finish
 from simulate import Machine
 from spans import exposed, median, span
 
+# {option: (kind of number in notes/options.json, unit)}
 ASKED = {"link": ("SPEED", "GBIT/S"), "latency": ("TIME", "MICROSECONDS"),
          "bus": ("SPEED", "GB/S"), "disk": ("SPEED", "GB/S"), "prefetch": ("LAYERS", "N")}
 TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "to_device"),
@@ -26,8 +27,7 @@ TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "
 
 
 def times_of(events):
-    """Returns one rank's {(column, layer): {step: [exposed, hidden]}} in ms. The layer None stands
-    for all together."""
+    """Returns one rank's {(column, layer): {step: [exposed, hidden]}}, in ms. None: all layers."""
     times = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for event, pieces in exposed(events):
         args, alone = event["args"], sum(end - begin for begin, end in pieces)
@@ -39,7 +39,7 @@ def times_of(events):
     return times
 
 
-# Other tasks have their own first letter.
+# By task: its letter in a picture. The letter of any other task is its first one.
 LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u", "read": "i", "write": "o"}
 
 
@@ -79,7 +79,7 @@ def tables(trace):
 
 
 def played(trace, given):
-    """Tells how long the step takes on another machine, beside how it ran: medians of rank 0."""
+    """Yields rank 0's medians as the steps ran, and on another machine, by the options `given`."""
     prefetch = given.pop("prefetch", None)
     asked = Replay(trace, Machine(**given), prefetch)
     if prefetch is not None and not asked.card.prefetches:

@@ -18,12 +18,12 @@
     </details>
 
 Lines with a minus or no sign, up to the next @@, must stand in the first file exactly once, one
-after the other. Lines with a plus or with no sign replace them, in the second file (without one, in
-the same). If the first name is a pattern, as 0[23]_*/trainer.hpp, each file that it matches is
-changed so. A page's diffs are in order: each finds what those before it have left. A block `sh` is
-a command to run; `commands` are those that a page only shows. A diff is a sabotage if a sentence,
-by itself or folded, says which of Meson's tests and which case catch it. `Caught by ThreadSanitizer
-in` means that the case alone, built with it, reports a race."""
+after the other. Lines with a plus or with no sign replace them, in the second file, or in the first
+if no second is named. If the first name is a pattern, as 0[23]_*/trainer.hpp, each file that it
+matches is changed. A page's diffs are in order: each changes what those before it have left. A
+block `sh` is a command to run; commands() finds those that a page only shows. A diff is a sabotage
+if a sentence, by itself or folded, says which of Meson's tests and which case catch it. `Caught by
+ThreadSanitizer in` means that the case, built with it, reports a race."""
 import re
 from dataclasses import dataclass
 
@@ -49,14 +49,14 @@ class Diff:
     new: str
     before: str
     after: str
-    test: str  # by which it is caught
-    case: str
-    build: str  # in which it is: plain or tsan
+    test: str  # the test that catches it, "" if it is no sabotage
+    case: str  # the case of that test
+    build: str  # the kind of build in which it is caught: plain or tsan
     title: str  # what is bold in the paragraph before it, else its first line
     place: str  # "PAGE:LINE: "
 
     def apply(self, text):
-        """The changed text; Failure when its lines do not stand in `text` exactly once."""
+        """Returns the changed text; raises a Failure if `before` is not in it exactly once."""
         if (count := text.count(self.before)) != 1:
             first = self.before.splitlines()[0].strip()
             raise Failure(f"{self.place}\"{first}\" and what follows stand {count} times in "
@@ -65,7 +65,7 @@ class Diff:
 
 
 def changes(page, name=""):
-    """Yields a page's Diffs, and its commands as text, in their order."""
+    """Yields the Diffs and the commands of a page's text, in order. name: the page's."""
     for block in BLOCK.finditer(page):
         paragraph = page[:block.start()].rstrip().rpartition("\n\n")[2]
         bold = re.match(r"\*\*([^*]+?)\.?\*\*", paragraph)
@@ -88,7 +88,7 @@ def changes(page, name=""):
 
 
 def edited(diffs):
-    """{name: text} of the repository's files, changed by the diffs one after the other."""
+    """Returns {name: text} of the files that the diffs change, one after the other."""
     texts = {}
     for diff in diffs:
         old = texts.get(diff.new) or (ROOT / diff.old).read_text("utf-8")
@@ -97,7 +97,7 @@ def edited(diffs):
 
 
 def commands(page):
-    """The commands that a page shows, in a block or in a sentence, in their order, each once."""
+    """Returns the commands that a page shows, in a block or a sentence, in order, each once."""
     return list(dict.fromkeys(
         " ".join((block or inline).replace("\\\n", "").split("  #")[0].split())
         for block, inline in SHOWN.findall(page)))

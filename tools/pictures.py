@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Draws pictures for an HTML page, as SVG: as wide as the page, with text that keeps its size. Has
-the colours of all pictures."""
+"""Draws pictures for an HTML page, as SVG: as wide as the page, with text that keeps its size. The
+colours of all pictures are here, too."""
 import itertools
 import math
 from html import escape
@@ -18,7 +18,7 @@ WEAK = "66"  # appended to a colour: its opacity, 40 %
 
 
 def text(share, y, words, anchor="start", kind=""):
-    """A text at `share` of the picture's width, 0 to 1, and y pixels. kind: a class of the CSS."""
+    """Returns a text at `share` of the width, 0 to 1, and at y pixels. kind: a class of the CSS."""
     return (f'<text x="{100 * share:.2f}%" y="{y}" text-anchor="{anchor}" class="{kind}">'
             f"{escape(words)}</text>")
 
@@ -40,14 +40,15 @@ def legend(colours):
 
 
 def figure(caption, colours, drawn, layout=""):
-    """A figure of pairs (heading, picture). colours: {name: colour} of the legend, or empty."""
+    """Returns a figure of pairs (heading, picture). colours: the legend's {name: colour}; if it is
+    empty, there is no legend. layout: a class of the page's CSS."""
     parts = (f"<div>\n<h3>{heading}</h3>\n{picture}</div>\n" for heading, picture in drawn)
     return (f"<figure>\n<figcaption>{caption}\n{legend(colours) if colours else ''}</figcaption>\n"
             f'<div class="{layout}">\n{"".join(parts)}</div>\n</figure>')
 
 
 def ticks(low, high):
-    """Two to five round numbers between low and high."""
+    """Returns two to five round numbers between low and high."""
     power = 10 ** math.floor(math.log10(high - low)) if high > low else 1
     step = next(step for step in (power / 5, power / 2, power, 2 * power, 5 * power)
                 if (high - low) / step < 5)
@@ -55,15 +56,15 @@ def ticks(low, high):
 
 
 def axis(low, high, y, unit):
-    """The numbers below a picture, with their unit on the right."""
+    """Returns the numbers from low to high for the height y below a picture, and their unit."""
     at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
     return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
             for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
 
 
 def bars(label, rows, most, size=1, unit=""):
-    """Bars, one for each row: (name, words on the right, [(length, colour)]). most: the length of a
-    full row. unit: that of the axis, `size` times that of a length; without it there is no axis."""
+    """Draws a bar for each row: (name, words on the right, [(length, colour)]). most: the length of
+    a full row. unit: the axis', which is `size` times a length's; without it there is no axis."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]
@@ -81,7 +82,7 @@ def bars(label, rows, most, size=1, unit=""):
 
 
 def curves(label, lines):
-    """Curves in colours and dashes of their own; a line is [(step, height or None)]."""
+    """Draws each line, [(step, height)], in its own colour and dashes. None interrupts a line."""
     steps = [step for line in lines for step, _ in line]
     heights = [height for line in lines for _, height in line if height is not None] or [0]
     first, last, low, high = min(steps), max(steps), min(heights), max(heights)
@@ -90,7 +91,7 @@ def curves(label, lines):
         y = 8 + 150 * (high - tick) / ((high - low) or 1)
         parts += [rect(0, 1, f"{y:.1f}", 1, "#8884"),
                   text(1, f"{y - 3:.1f}", f"{tick:g}", "end", "tick")]
-    # This part is stretched to the page's width, but its lines keep theirs.
+    # This part is stretched to the page's width, but its lines keep their thickness.
     parts.append('<svg y="8" width="100%" height="150" viewBox="0 0 1000 1000" overflow="visible" '
                  'preserveAspectRatio="none">')
     for i, line in enumerate(lines):
@@ -107,8 +108,8 @@ def curves(label, lines):
 
 
 def timeline(label, begin, end, slices, waits):
-    """A lane for each stream that has slices, (begin, end, stream, letters, whether pale). Below
-    them, in red, are the waits (begin, end), beside which nothing is computed. In microseconds."""
+    """Draws a lane for each stream that has slices, (begin, end, stream, letters, whether pale). In
+    red are the waits, (begin, end), beside which nothing is computed. Times are in microseconds."""
     def within(start, stop):
         return [min(1, max(0, (at - begin) / (end - begin))) for at in (start, stop)]
 
@@ -118,7 +119,7 @@ def timeline(label, begin, end, slices, waits):
         y = 30 * lanes.index(name)
         if right > left:
             parts.append(rect(left, right, y, 26, STREAMS[name] + (WEAK if pale else "")))
-        # Letters stand where they fit: on a page 330 pixels wide, or on a wide one alone.
+        # A slice has letters if they fit on a page 330 pixels wide, or else only on a wide page.
         kinds = [kind for width, kind in ((330, ""), (900, " wide"))
                  if (right - left) * width > 8 * len(letters)]
         if kinds:

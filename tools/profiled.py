@@ -56,8 +56,8 @@ class Profile:
         self.period = (spans[-1][1] - spans[0][0]) / 1e3 / self.steps
 
     def own(self, slices, names):
-        """Yields each message, copy and computation, with its stream's name, or else its number."""
-        busy = defaultdict(float)  # until when a stream's last message lasts
+        """Yields each message, copy and computation, with its stream's name or, without, number."""
+        busy = defaultdict(float)  # by stream: when its last message ends
         for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
             category, name, args = event.get("cat"), event["name"], event.get("args", {})
             stream, what = args.get("stream", event["tid"]), None
@@ -86,8 +86,7 @@ def collective(name, args):
 
 
 def tables(profile):
-    """Tells, by kind of message and of copy, for how many ms of a step it was exposed, and
-    hidden."""
+    """Yields lines that say how long each kind of message and of copy was exposed, and hidden."""
     events, steps = profile.events, profile.steps
     parts = shares(events)
     yield (f"rank {profile.rank} of {profile.ranks}: {steps} step{'s' * (steps > 1)} of "

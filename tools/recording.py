@@ -36,9 +36,8 @@ class Trace:
             raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
 
     def program(self, rank, *steps):
-        """What a rank does, borrows and gives back in these steps (0: before the first), in the
-        order of the program. The disk reads and writes a piece tensor by tensor; here these are one
-        event."""
+        """Returns what a rank does, borrows and gives back in these steps (0: before the first), in
+        program order. The disk moves a piece tensor by tensor; here a piece is one event."""
         found = []
         for event in sorted((event for event in self.events[rank] if "order" in event["args"]
                              and event["args"]["step"] in steps),
@@ -54,33 +53,33 @@ class Trace:
         return found
 
     def moments(self, *steps):
-        """The same for all ranks: in the order of the program, a list of each rank's event."""
+        """Returns what program() does for all ranks: tuples with an event of each rank."""
         return zip(*(self.program(rank, *steps) for rank in range(len(self.events))), strict=True)
 
 
 class Memory:
-    """The numbers that one rank has written so far, by what is held or by the slot that is lent."""
+    """The numbers that one rank has written so far."""
 
     def __init__(self, layers):
-        self.layers, self.cells = layers, {}
+        self.layers = layers
+        self.cells = {}  # {(what is held, the slot if it is lent, layer): the layer's numbers}
 
     def layer(self, view):
-        """The whole layer where the view lies: None is a number that is not known."""
+        """Returns the numbers of the layer that the view is a part of; an unknown one is None."""
         place = view["of"], view.get("slot"), view["layer"]
         return self.cells.setdefault(place, [None] * self.layers[view["layer"]]["size"])
 
     def write(self, view):
-        """The trace leaves out the values of padding."""
-        values = view.get("values", [None] * view["size"])
+        values = view.get("values", [None] * view["size"])  # the trace leaves out padding's values
         pads = ["pad"] * (view["size"] - len(values))
         self.layer(view)[view["start"]:view["start"] + view["size"]] = [*values, *pads]
 
 
 def recording(arguments, ranks, defaults, broken=False):
     """Returns (Trace, Run). `arguments` name the two files of a run, TRACE LOG, or ask for a run:
-    --run BUILD MPIEXEC CHAPTER [--ranks N] OPTION... `ranks` and `defaults` (option: value) hold
-    for what OPTION... does not say. 01 is one process: it takes a micro-batch for each rank of the
-    others. With broken=True the program may fail after it has written its files."""
+    --run BUILD MPIEXEC CHAPTER [--ranks N] OPTION... `ranks` and `defaults`, {option: value}, hold
+    if these words do not say otherwise. 01 is one process, which takes a micro-batch for each rank
+    of other chapters. With broken=True the program may fail after it has written its files."""
     if arguments[:1] != ["--run"]:
         if len(arguments) != 2:
             raise Failure("name the two files that a program wrote with --trace and --log", 2)

@@ -4,9 +4,9 @@
 notes/measured. It runs no program, and writes the same bytes each time. The other figures, which
 show ideas, are edited by hand.
 
-A file of notes/measured is a machine's: its name, and by block when it was measured and the numbers
-that were `found`, which tools/measure.py writes. A block stands in a page between the comments
-`measured: NAME` and `end`."""
+tools/measure.py writes a file of notes/measured for each machine: the machine's name, and of each
+block when it was measured, and the numbers that were `found`. A block stands in a page between the
+comments `measured: NAME` and `end`."""
 import json
 import re
 import textwrap
@@ -24,7 +24,7 @@ WIDTH = 120  # of a line of prose
 
 
 class Block(Programs):
-    """The numbers of one block. `blocks` has those of all blocks, as `load` returns them."""
+    """The numbers of one block. `blocks` has the numbers of all, as load() returns them."""
     mpiexec, logs = [], Path()
 
     def __init__(self, name, blocks):
@@ -37,7 +37,7 @@ class Block(Programs):
         return Block(name, self.blocks)
 
     def get(self, what, measure):
-        """The measured numbers of that name. tools/measure.py gets them by measure(programs)."""
+        """Returns the numbers measured as `what`. measure.py's get() calls measure(programs)."""
         try:
             return self.blocks[self.name]["found"][what]
         except KeyError:
@@ -45,28 +45,28 @@ class Block(Programs):
                           f"--only {self.name.removeprefix('figure ')!r}") from None
 
     def text(self, measure):
-        """The text that measure(programs) printed."""
+        """Returns the text that measure(programs) has returned."""
         return "\n".join(self.get("printed", lambda of: measure(of).rstrip("\n").split("\n")))
 
     def command(self, chapter, ranks, *arguments, dtype=None):
         return self.prepare("log", chapter, ranks, *arguments, dtype=dtype)
 
     def run(self, keep, chapter, ranks, *arguments, dtype=None):
-        """keep(run) as a namespace, with the command as a reader types it."""
+        """Returns keep(run) as a namespace, with `shown`, the command as a reader types it."""
         shown = self.command(chapter, ranks, *arguments, dtype=dtype).shown
         found = self.get(shown, lambda of: keep(of.run(chapter, ranks, *arguments, dtype=dtype)))
         return SimpleNamespace(**found, chapter=chapter, number=chapter[:2], shown=shown)
 
 
 def load():
-    """{block: {machine, when, found}} of all files."""
+    """Returns {block: {machine, when, found}} of all files."""
     files = [json.loads(path.read_text("utf-8")) for path in sorted(MEASURED.glob("*.json"))]
     return {name: {"machine": file["machine"], **block}
             for file in files for name, block in file["blocks"].items()}
 
 
 def content(name, blocks):
-    """A block's Markdown; below a table with times, where and when it was measured."""
+    """Returns a block's Markdown. Unless it is timeless, it ends with where and when."""
     maker, *arguments = name.split()
     if maker not in TABLES:
         raise Failure(f"there is no table {maker!r}; there are {', '.join(TABLES)}")
@@ -82,7 +82,7 @@ def content(name, blocks):
 
 
 def blocks_of(page):
-    """The names of a page's measured blocks."""
+    """Returns the names of a page's measured blocks."""
     text = page.read_text("utf-8")
     if text.count("<!-- measured: ") != len(BLOCK.findall(text)):
         raise Failure(f"{page.relative_to(ROOT)}: a `measured` comment has no `end` of its own")
@@ -90,7 +90,7 @@ def blocks_of(page):
 
 
 def rendered(blocks):
-    """The text of each page that has a block, and of each drawn figure, by path."""
+    """Returns, by path, the text of each page that has a block, and of each drawn figure."""
     def anew(block):
         return f"<!-- measured: {block[1]} -->\n\n{content(block[1], blocks)}\n\n<!-- end -->"
 
@@ -100,7 +100,7 @@ def rendered(blocks):
 
 
 def differing(blocks):
-    """Those of rendered() that differ from the files."""
+    """Returns those texts of rendered() that differ from their files."""
     return {path: text for path, text in rendered(blocks).items()
             if not path.exists() or path.read_text("utf-8") != text}
 

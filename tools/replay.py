@@ -9,10 +9,11 @@ from simulate import TYPES, over, play
 
 
 class Replay:
-    """Computation takes as long as it took, task by task and rank by rank. So do messages, copies,
-    reads and writes, if `machine` has no speed for them. A message's time counts from when its last
-    rank began it. `late` is added to each message, in ms; `handshakes` collects by how many ms
-    messages took longer than on `machine`. Throws Failure if the trace cannot be played."""
+    """A traced run that is played on `machine`. Computation takes as long as it took, task by task
+    and rank by rank. So do messages, copies, reads and writes, if `machine` has no speed for them.
+    A message's time counts from when its last rank began it. `prefetch` is the run's own if it is
+    None. `late` is added to each message, in ms; `handshakes` collects by how many ms messages took
+    longer than on `machine`. Throws Failure if the trace cannot be played."""
 
     def __init__(self, trace, machine, prefetch=None, late=0):
         self.trace, self.machine, self.late, self.handshakes = trace, machine, late, []
@@ -39,7 +40,7 @@ class Replay:
         # Chapters 02 to 05 send on compute; notes/changing/overlap.md lets them send beside it.
         self.beside = not self.card.prefetches and any(
             event["cat"] == "collective" and event["stream"] == "communication" for event in last)
-        # The window: as many layers as were gathered before layer 0 was used, without layer 0.
+        # The prefetch is how many layers were gathered before layer 0 was used, without layer 0.
         first = min(event["args"]["order"] for event in last if key(event) == ("forward", 0))
         ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
                     for event in last) - 1
@@ -60,7 +61,7 @@ class Replay:
         if not all(done):
             raise Failure(f"{what} of layer {layer} in step {step} ran on some ranks only: this "
                           "trace cannot be played", 3)
-        count = self.tensors if what in ("read", "write") else 1  # tensors, one after the other
+        count = self.tensors if what in ("read", "write") else 1  # a disk moves tensor by tensor
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
         if TYPES.get(what) == "collective":
@@ -95,8 +96,8 @@ def key(event):
 
 
 def measured(trace):
-    """Returns what Replay.steps does, for the run as it was. A step lasts from one exchange of
-    norms to the next."""
+    """Returns, for the run as it was, what Replay.steps() returns for the run as it is played. A
+    step lasts from one exchange of norms to the next."""
     norms = sorted(span(event)[1] for event in trace.events[0]
                    if timed(event) and key(event)[0] == "sums")
     return [((end - begin) / 1e3, shares(trace.events[0], begin, end))
@@ -104,7 +105,8 @@ def measured(trace):
 
 
 def usual(steps):
-    """Returns medians in ms: of a step, of its computation, and of each kind exposed, hidden."""
+    """Returns {what: its median in ms}, of what Replay.steps() returns: the step, its computation,
+    and how long each other kind of work was exposed and hidden."""
     found = {"step": median([step for step, _ in steps]),
              "computation": median([parts["computation"] for _, parts in steps])}
     for kind in ("messages", "copies", "disk", "host cores"):

@@ -18,14 +18,14 @@ SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}
 
 
 def text_of(table):
-    """The lines of a table, in columns of a terminal."""
+    """Returns a table's text, in columns of a terminal."""
     head = [[SHORT.get(line, line) for line in cell.split("\n")] for cell in table.head]
     deep = max(map(len, head))
     columns = [[*[""] * (deep - len(lines)), *lines, *column]
                for lines, column in zip(head, zip(*table.rows))]
     widths = [max(map(len, column)) for column in columns]
     while sum(widths) + len(widths) - 1 > WIDTH and max(widths[i] for i in table.words()) > 12:
-        widths[max(table.words(), key=lambda i: widths[i])] -= 1  # words lose their beginning
+        widths[max(table.words(), key=lambda i: widths[i])] -= 1  # a word's beginning is cut off
     gap = " " * max(1, min(2, (WIDTH - sum(widths)) // (len(widths) - 1)))
     cut = [[cell if len(cell) <= width else "…" + cell[1 - width:] for cell in column]
            for column, width in zip(columns, widths)]
@@ -37,12 +37,12 @@ def text_of(table):
 
 
 def weak(text):
-    """Grey, on a terminal."""
+    """Returns the text, in grey on a terminal."""
     return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
 
 
 def sections(study):
-    """All findings, without those that have nothing to say."""
+    """Returns all findings, without those that have nothing to say."""
     makers = counts.memory, findings.equality, counts.traffic, counts.timeline, counts.ending
     return [section for make in makers if (section := make(study))]
 
@@ -107,7 +107,7 @@ th:first-child, .word {{ text-align: left }}
 
 
 def words_of(text):
-    """Text as HTML. A number and its unit stay in one line, and a command, after "$ ", is code."""
+    """Returns text as HTML. A number and its unit stay in one line; what follows "$ " is code."""
     if text.startswith("$ "):
         return f"<code>{escape(text[2:])}</code>"
     return re.sub(r"(?<=\d) (?=%|ms|[kM]B|Gbit|x |\d{3})", "\u00a0", escape(text, quote=False))
@@ -140,7 +140,7 @@ def section_in_html(section):
 
 
 def write(study, path):
-    """Writes the page of a study; Failure (6) where that is not possible."""
+    """Writes the page of a study; raises a Failure (6) if that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PAGE.format(words=words_of(describe(study)),
@@ -152,7 +152,7 @@ def write(study, path):
 
 
 def describe(study):
-    """What the runs have in common."""
+    """Returns a sentence on the runs and their models."""
     models = sorted({f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters "
                      f"in {run.info['layers']} layers" for run in study.runs})
     runs = f"{len(study.runs)} runs" if len(study.runs) > 1 else "1 run"
@@ -160,14 +160,14 @@ def describe(study):
 
 
 def holds(study):
-    """Whether runs of one dtype have the same bits, and all counts equal their formulas."""
+    """Returns whether runs of one dtype have the same bits, and all counts equal their formulas."""
     return not (any(not c.same and c.run.dtype == c.reference.dtype for c in study.compared)
                 or wrong_bytes(study.runs) or wrong_traffic(study.runs))
 
 
 def load(path):
-    """The run of a log. Raises a Failure (3) if the report cannot be made of it, which a trial
-    report of this run alone shows."""
+    """Returns the Run of a log. Makes a report of this run alone on trial, and raises a Failure (3)
+    if that is not possible."""
     run = Run(Path(path))
     try:
         run.read()

@@ -27,24 +27,24 @@ KINDS = ["parameters", "gradients", "optimizer", "communication", "activations",
 STATE = KINDS[:3]
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element
 USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
-# What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
+# How our programs' lines on stderr begin. The launcher and libraries write there, too.
 OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
 WIDTH = 80  # of a terminal
 PLACES = ("device", "host", "disk")  # where a rank's memory is
 SIZES = {"bytes": 1, "kB": 1e3, "MB": 1e6}
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
-# Open MPI refuses to start as root, and more ranks than cores, unless told so.
+# Unless told so, Open MPI does not start as root, and does not start more ranks than cores.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# Meson's options for changed sources: no bits depend on them, and compiling and running take less.
+# Meson's options for changed sources: the bits are the same, compiling and running are faster.
 QUICK = ["-Dcuda=disabled", "-Ddebug=false", "-Dwarning_level=0", "-Db_colorout=never",
          "-Dcpp_args=-O1 -fmax-errors=1"]
 
 
 class Failure(Exception):
-    """A sentence for the user: what could not be done; and the code to end with."""
+    """A sentence for the user, which says what could not be done, and the code to end with."""
 
     def __init__(self, sentence, code=1):
         super().__init__(sentence)
@@ -54,9 +54,9 @@ class Failure(Exception):
 def finish(main, says):
     """Ends the script with the exit code that main returns. If main raises a Failure, prints its
     sentence after `says`, and ends with its code."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed stream is None
         stream.reconfigure(errors="replace")  # what a terminal's encoding lacks becomes a ?
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader, as head, ends
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when a reader, such as head, ends
     try:
         code = main()
         print(end="", flush=True)
@@ -73,14 +73,14 @@ def finish(main, says):
 
 @dataclass
 class Run:
-    """One run of a program: how it is started, and after `execute` what it printed and logged."""
+    """One run of a program: how it is started, and after execute() what it printed and logged."""
     log: Path
     chapter: str = ""
     ranks: int = 0  # 1 for 01, which is started without a launcher
-    dtype: str | None = None  # None until its log tells the program's default
-    words: list = ()  # its own options, without --log
+    dtype: str | None = None  # None until the log says the program's default
+    words: list = ()  # the program's options, without --log
     command: list = ()
-    label: str = ""  # what a comparison calls it
+    label: str = ""  # the run's name in a comparison
 
     def __str__(self):
         return f"{self.chapter} {self.dtype}"
@@ -89,12 +89,12 @@ class Run:
 
     @property
     def shown(self):
-        """The command as a reader types it."""
+        """Returns the command as a reader types it."""
         launch = [] if self.number == "01" else ["mpirun", "-n", str(self.ranks)]
         return shlex.join([*launch, f"build/{self.chapter}/{self.chapter}", *self.words])
 
     def execute(self):
-        """Runs the program to its end and reads its log; raises a Failure where it fails."""
+        """Runs the program to its end and reads its log; raises a Failure if it fails."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)  # never read a log of an earlier run
         start = time.monotonic()
@@ -114,7 +114,7 @@ class Run:
                          for what in NOTHING}
                 self.places[place] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
         self.memory, self.on_host, self.on_disk = (self.places.get(place, {}) for place in PLACES)
-        # By direction, over the bus and from and to the disk: bytes and ms.
+        # By direction, over the bus, and to and from the disk: bytes and ms.
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
@@ -122,7 +122,7 @@ class Run:
 
 
 class Programs:
-    """The programs of one build folder, and the launcher of the MPI they were built with."""
+    """The programs of one build folder, the launcher of their MPI, and the folder of their logs."""
 
     def __init__(self, build, mpiexec, logs):
         self.build, self.mpiexec, self.logs = build, shlex.split(mpiexec), logs
@@ -136,8 +136,8 @@ class Programs:
         return str(path)
 
     def prepare(self, log, chapter, ranks, *arguments, dtype=None):
-        """A run to execute. 01 takes the samples of all ranks as micro-batches of its one process.
-        01 and 02 take no dtype, because they are always in fp32."""
+        """Returns a run to execute. 01 takes the samples of all ranks as micro-batches of its one
+        process. 01 and 02 take no dtype, because they are always in fp32."""
         words = [str(argument) for argument in arguments]
         if dtype and chapter >= "03":
             words = ["--dtype", dtype, *words]
@@ -150,7 +150,7 @@ class Programs:
 
 def ran(command, hear=lambda line: None):
     """Returns (a command's exit code, what it prints); hear() gets each line when it comes. If this
-    script is stopped meanwhile, it stops the command, so that no rank outlives its launcher."""
+    script is stopped meanwhile, the command is too, so that no rank outlives its launcher."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
                           env=os.environ | ENVIRONMENT) as process:
@@ -167,7 +167,7 @@ def ran(command, hear=lambda line: None):
 
 
 def output_of(command, *hear):
-    """Returns what a command prints; throws Failure with all of that if the command fails."""
+    """Returns what a command prints; if the command fails, raises a Failure with that text."""
     code, printed = ran(command, *hear)
     if code != 0:
         raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}", max(code, 1))
@@ -175,21 +175,21 @@ def output_of(command, *hear):
 
 
 def first_line(*command):
-    """The first line a tool prints; None where it prints no text, fails or is missing."""
+    """Returns the first line that a tool prints; None if it prints none, fails or is missing."""
     with contextlib.suppress(subprocess.SubprocessError, OSError, ValueError):
         printed = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
         return printed.partition("\n")[0].strip() or None
 
 
 def text_in(path):
-    """A file's text, in any Unicode encoding; bytes that are no text are replaced."""
+    """Returns a file's text, in any Unicode encoding; bytes that are no text are replaced."""
     data = Path(path).read_bytes()
     return data.decode(json.detect_encoding(data), "replace")
 
 
 def read_log(path):
-    """A log as (run, steps, summary); a Failure where it is none. If a run was resumed, run and
-    summary are those of its last part, and summary["steps"] counts the steps of that part."""
+    """Returns a log as (run, steps, summary); raises a Failure if the file is no log. Of a resumed
+    run, run and summary are the last part's, and summary["steps"] counts that part's steps."""
     lines = []
     for at, text in enumerate(io.StringIO(text_in(path)), 1):
         try:
@@ -211,28 +211,28 @@ def read_log(path):
 
 
 def bits(number):
-    """An fp32 number's bits in hexadecimal; "null" as it is."""
+    """Returns an fp32 number's bits in hexadecimal; "null" for None."""
     return "null" if number is None else struct.pack(">f", number).hex()
 
 
 def machine():
-    """The machine's CPU and cores, on which times depend. It has no name of host or user."""
+    """Returns the machine's CPU and cores, on which times depend, and no name of host or user."""
     cpu = re.search(r"^model name\s*: (.*)", text_in("/proc/cpuinfo"), re.MULTILINE)
     return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}
 
 
 def memory_of(summary, place):
-    """What a log's summary says of a place's bytes, by kind; {} if it has none there."""
+    """Returns what a log's summary says of a place's bytes, by kind; {} if the place has none."""
     return summary.get("memory" if place == "device" else f"{place}_memory", {})
 
 
 def on(place):
-    """The end of a sentence about memory: nothing for the device."""
+    """Returns the end of a sentence about memory in a place: "" for the device."""
     return "" if place == "device" else f" on the {place}"
 
 
 def wrong_bytes(runs):
-    """A sentence for each kind of memory that does not equal its formula."""
+    """Returns a sentence for each kind of memory that does not equal its formula."""
     return [f"{run}, {kind}{on(place)}: {what} {held[kind][what]} bytes, "
             f"formula {held[kind][formula]}"
             for run in runs for place, held in run.places.items()
@@ -242,8 +242,8 @@ def wrong_bytes(runs):
 
 
 def wrong_traffic(runs):
-    """A sentence for each phase, and each direction of a copy, that differs from its formula. What
-    a library sends within its own collectives is not counted, and so cannot differ."""
+    """Returns a sentence for each phase, and each direction of a copy, that differs from its
+    formula. What a library sends within its own collectives is not counted."""
     wrong = []
     for run in runs:
         traffic = run.summary["traffic"]
@@ -256,28 +256,29 @@ def wrong_traffic(runs):
 
 
 def sent_in(phase):
-    """Elements that one rank sent in all steps' phase; by formula where they were not counted."""
+    """Returns how many elements a phase's row says that one rank sent: counted, or by formula."""
     return phase["predicted"] if phase["counted"] is None else phase["counted"]
 
 
 def sent(run):
-    """Elements that one rank sends in a step."""
+    """Returns how many elements one rank sends in a step."""
     return Fraction(sum(map(sent_in, run.summary["traffic"]["phases"].values())),
                     run.summary["steps"])
 
 
 def elements_sent(run):
-    """Elements a rank sends per step and parameter: the number; in words, times (N - 1)/N."""
+    """Returns the elements sent per step and parameter: (a number, words with (N - 1)/N)."""
     exact, n = sent(run) / run.info["padded_parameters"], run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
-    multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
+    multiple = exact / Fraction(n - 1, n)  # not an integer if steps were skipped
     digits = 2 if multiple.denominator > 1 else 0
     return exact, f"{float(multiple):.{digits}f} x {n - 1}/{n}"
 
 
 def folded(text, indent="", hanging="", most=None):
-    """Lines for a terminal, in which long paths stay whole; at most `most`, then three dots."""
+    """Returns lines for a terminal, in which long paths stay whole. Without None, there are at most
+    `most` lines, which then end with three dots, and long words are broken."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
                          break_on_hyphens=False, break_long_words=most is not None,
                          max_lines=most, placeholder=" ...")
@@ -288,18 +289,18 @@ def number(value, form):
 
 
 def small(value):
-    """A difference: 0 or its power of ten."""
+    """Returns a difference in two digits: 0, or as 1.2e-07."""
     return "0" if value == 0 else number(value, ".1e")
 
 
 def unit_of(exact, *counts):
-    """The unit in which the largest of these bytes has digits to show."""
+    """Returns the unit for these bytes: "bytes" if `exact`, else kB or MB, by the largest."""
     decimal = "kB" if 0 < max(counts) < 1e6 else "MB"
     return "bytes" if exact else decimal
 
 
 def sized(count, unit):
-    """Bytes in a unit, in at most four characters below 10 000; bytes have all their digits."""
+    """Returns bytes in a unit, in at most four characters below 10 000; bytes in all digits."""
     value = count / SIZES[unit]
     digits = 0
     if unit != "bytes" and value < 99.95:
@@ -308,5 +309,5 @@ def sized(count, unit):
 
 
 def spaced(count):
-    """A number with a blank between its thousands."""
+    """Returns a number with a blank between its thousands."""
     return f"{count:,}".replace(",", " ")

@@ -1,25 +1,26 @@
 # SPDX-License-Identifier: MIT
 """Tries sabotages, the edits that pages offer to break a chapter, in a copy of the repository. The
-test that the page names must fail there, in the case that it names.
+test that the page names must fail there, in the case that the page names.
 
 `./tutorial break` calls this with a chapter, to list its sabotages; with a number too, to check
-that this number exists; and with an MPI too, to try it. Exit code 0: the sabotage is caught, 1: it
-is not."""
+that this number exists; and with an MPI too, to try the sabotage. Exit code 0: the sabotage is
+caught, 1: it is not."""
 import shlex
 import sys
 
 import page_reader
 from runs import ROOT, Failure, finish, folded
 from trainers import changes, print_code
-from trial import LINES, RACE, TSAN, Tree, calls, cut, expect_results, screen
+from trial import LINES, RACE, Tree, calls, cut, expect_results, screen
 
-OPTIONS = {"plain": [], "tsan": TSAN}  # Meson's options, by kind of build
+# Meson's options, by kind of build.
+OPTIONS = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
 STREAMS = ROOT / "notes/streams.md"
 PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
 
 def sabotages(page):
-    """The sabotages of a page, as Diffs in their order."""
+    """Returns the sabotages of a page, as Diffs in their order."""
     found = list(page_reader.changes(page.read_text("utf-8"), page.relative_to(ROOT)))
     if len(found) < 2 or not all(diff.test for diff in found):
         raise Failure(f"{page}: a diff without its \"Caught by\", or fewer than 2 sabotages", 3)
@@ -27,19 +28,19 @@ def sabotages(page):
 
 
 def of_chapter(chapter):
-    """The sabotages of a chapter's page, and those of streams.md that its tests catch."""
+    """Returns the sabotages of a chapter's page, and those of streams.md that its tests catch."""
     return sabotages(ROOT / chapter / "README.md") + [
         diff for diff in sabotages(STREAMS) if diff.test.startswith(chapter)]
 
 
 def tree_for(work, build, *options):
-    """The copy of the repository in `work` for this kind of build."""
+    """Returns the copy of the repository, in the folder `work`, for a kind of build of OPTIONS."""
     return Tree(work / build, work / f"{build}.build", *OPTIONS[build], *options)
 
 
 def tried(diffs, tree):
     """Applies the diffs in turn, and runs the test that must catch the last one. Returns Meson's
-    note of that test; raises a Failure unless it fails in the case that is named."""
+    record of that test; raises a Failure unless it fails in the case that the diff names."""
     *_, diff = diffs
     choice, expected = [diff.test], diff.case
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The words for what happens in a step: sentences.ini, for narrate and for the page of watch."""
+"""Reads sentences.ini: the words of narrate and of watch's page for what happens in a step."""
 import configparser
 from pathlib import Path
 
@@ -10,8 +10,8 @@ TITLES = {title: [{*word.split("|")} for word in title.split()] for title in SEN
 
 
 def say(which, true, **values):
-    """Returns the sentence `which` (short, now or why) with its {values}, for an event of which the
-    words in `true` hold; "" if there is none. sentences.ini explains how a section is chosen."""
+    """Returns the sentence `which` (short, now or why) with its {values}; "" if there is none. By
+    `true`, the words that hold of an event, a section is chosen, as sentences.ini explains."""
     for title, words in TITLES.items():
         if which in SENTENCES[title] and all(true & word for word in words):
             return SENTENCES[title][which].format(**values)

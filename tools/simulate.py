@@ -12,23 +12,25 @@ from spans import shares
 # Types of tasks, as the programs name them in a trace. All others are computation.
 TYPES = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce", "sums"), "collective") | \
     dict.fromkeys(("to_host", "to_device", "read", "write"), "bus") | {"copy": "copy"}
-BETWEEN = "between groups"  # a stream of its own, because these messages use other ranks' wires
-SLOTS = 2  # layers whose gradients the device has room for
-LANDINGS = 2  # layers whose gradients the host has room for before it adds them
+BETWEEN = "between groups"  # the stream of all_reduce, which uses other wires than other messages
+SLOTS = 2  # the device has room for the gradients of so many layers
+LANDINGS = 2  # the host has room for the gradients of so many layers that it has yet to add
 HOST_CORES = "host cores"
 
 
 class Streams:
-    """The streams of some ranks. An event, the end of a task, is a list: its ms on each rank."""
+    """The streams of some ranks. An event is the end of a task, as a list: its ms on each rank."""
 
     def __init__(self, ranks=1):
         self.ends = defaultdict(lambda: [0.0] * ranks)  # by stream: the event of its last task
         self.host = [0.0] * ranks  # no task begins before this event
-        self.slices, self.syncs, self.step = [[] for _ in range(ranks)], [], 0
+        self.slices = [[] for _ in range(ranks)]  # by rank: its tasks, as a trace has them
+        self.syncs = []  # by step: the event that its gradients' norm is known
+        self.step = 0  # the step that is played
 
     def run(self, stream, what, layer, times, *after):
-        """Puts a task on a stream, after the events `after`; returns its event. times: its ms on
-        each rank; if none, it leaves no slice. A collective runs when its last rank has begun."""
+        """Puts a task on a stream after the events `after`; returns its event. times: its ms by
+        rank; 0 leaves no slice. A collective's time counts from when the last rank comes to it."""
         begins = [max(at) for at in zip(self.ends[stream], self.host, *filter(None, after))]
         type_ = TYPES.get(what, "compute")
         starts = [max(begins)] * len(begins) if type_ == "collective" else begins
@@ -41,7 +43,7 @@ class Streams:
         return ends
 
     def figures(self, rank=0, step=-1):
-        """(ms of a step, from one norm to the next; what spans.shares() says of its slices)."""
+        """Returns (ms of a step, from norm to norm, what spans.shares() says of its slices)."""
         begin, end = self.syncs[step - 1][rank], self.syncs[step][rank]
         return end - begin, shares(self.slices[rank], 1e3 * begin, 1e3 * end)
 
@@ -52,14 +54,14 @@ class Schedule:
     waits for. An event that is None has happened: what waits for it need not wait."""
     card: object
     layers: int
-    times: object  # times(what, layer, step): ms of a task, by rank; asked in each stream's order
+    times: object  # times(what, layer, step): a task's ms by rank; called in each stream's order
     ranks: int = 1
     accumulate: int = 1
     prefetch: int = 1
-    # Without a window messages pass beside backward and the next forward: DDP's and Megatron-LM's.
+    # Whether a trainer without a window sends beside backward and the next forward, as DDP does.
     beside: bool = False
-    pieces: tuple = ()  # how many pieces each layer's state on a disk has
-    # A step waits for its update, and the next forward hides nothing of that: DeepSpeed's step().
+    pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
+    # Whether a step ends with its update, of which the next forward hides nothing, as DeepSpeed's.
     ends: bool = False
 
     def __post_init__(self):
@@ -68,7 +70,7 @@ class Schedule:
         self.ready = {}  # by layer: the event that its parameters are updated
         self.written = {}  # by slot of the host's window of state: the event that it is free
         self.link = "communication" if card.prefetches or self.beside else "compute"
-        # On the host is what is copied for each micro-batch.
+        # The host stores what each micro-batch copies: the second number of card.copied's pairs.
         self.parameters_on_host = card.copied["to_device"][1]
         self.grads_on_host = card.copied["to_host"][1]
         self.up, self.down = ("copies up", "copies down") if self.parameters_on_host else (
@@ -85,10 +87,9 @@ class Schedule:
         return self.streams.run(stream, what, layer, times, *after)
 
     def play_step(self):
-        # Events of this step, in order: of layers filled and used, of gradients sent and added, of
-        # pieces read.
-        self.filled, self.used, self.sent, self.added = [], [], [], []
-        self.pieces_read = []
+        # The events of this step so far: a layer is gathered, a layer is used, a gradient is sent,
+        # a gradient is added on the host, a piece is read.
+        self.filled, self.used, self.sent, self.added, self.pieces_read = [], [], [], [], []
         self.run("compute", "clear", None)
         self.read_until(self.slots)
         for use, (phase, l, micro) in enumerate(self.uses):
@@ -104,13 +105,14 @@ class Schedule:
             self.streams.host = [max(at) for at in zip(*self.streams.ends.values())]
 
     def read_until(self, end):
+        """Reads the pieces of state before number `end`, each when a slot of the host is free."""
         while len(self.pieces_read) < min(end, len(self.states)):
             piece = len(self.pieces_read)
             free = self.written.get(piece % self.slots)
             self.pieces_read.append(self.run("reads", "read", self.states[piece], free))
 
     def fill_window(self, use):
-        """Gathers the layers of this use and of those ahead, if a slot of the window is free."""
+        """Gathers the layers of this use and of the uses ahead, each when a slot is free."""
         if not self.card.prefetches:
             return
         for _, l, _ in self.uses[len(self.filled):use + self.prefetch + 1]:
@@ -126,7 +128,7 @@ class Schedule:
         whole = self.ready.get(l) if self.beside else None
         if self.card.prefetches:
             whole = self.filled[use]
-        slot = None  # for the gradient
+        slot = None  # the event that a slot for the gradient is free
         if self.reduces() and phase == "backward" and len(self.sent) >= SLOTS:
             slot = self.sent[-SLOTS]
         self.used.append(self.run("compute", phase, l, whole, slot))
@@ -134,8 +136,8 @@ class Schedule:
             self.run("compute", "loss", None)
 
     def reduces(self):
-        """Collectives of a layer's gradient in each micro-batch. (A window's card also counts the
-        all-gather of backward.)"""
+        """How many collectives send a layer's gradient in each micro-batch. (A window's card also
+        counts backward's all-gather of parameters, which is subtracted.)"""
         return self.card.sent["backward"][1] - self.card.prefetches
 
     def send_gradient(self, l, micro):
@@ -153,7 +155,7 @@ class Schedule:
             self.run(self.down, "to_host", l)
 
     def land(self, l, micro, event):
-        """The gradient comes to the host, which adds it to those of earlier micro-batches."""
+        """Copies a gradient to the host, and adds it there to those of earlier micro-batches."""
         landing = self.added[-LANDINGS] if micro and len(self.added) >= LANDINGS else None
         self.sent[-1] = event = self.run(self.down, "to_host", l, event, landing)
         if micro:
@@ -164,7 +166,7 @@ class Schedule:
             self.run(HOST_CORES, "squared_norm", l)
 
     def add_norm(self):
-        """Each rank awaits its gradients, then all add their squares: there the host stops."""
+        """Each rank waits for its gradients, all add their squares, the host waits for the sum."""
         summed = BETWEEN
         if self.card.offloads:
             summed = HOST_CORES if self.grads_on_host else self.down
@@ -195,9 +197,9 @@ class Schedule:
                 self.ready[l] = self.run(self.link, "all_gather", l, self.ready[l])
 
 
-def play(*of, steps=2, **named):
-    """Plays so many steps of the Schedule of these arguments; returns its Streams."""
-    schedule = Schedule(*of, **named)
+def play(*arguments, steps=2, **named):
+    """Makes a Schedule of the other arguments, plays `steps` steps of it, returns its Streams."""
+    schedule = Schedule(*arguments, **named)
     for schedule.streams.step in range(1, steps + 1):
         schedule.play_step()
     return schedule.streams
@@ -205,7 +207,7 @@ def play(*of, steps=2, **named):
 
 @dataclass
 class Machine:
-    """The speeds that a rank attains, which are less than what is sold. 0: it takes no time."""
+    """The speeds that a rank attains, lower than in data sheets. What has speed 0 takes no time."""
     flops: float = 0  # 10^12 operations/s
     memory: float = 0  # GB/s of the device's memory
     host_memory: float = 0  # GB/s of its share of the host's memory
@@ -215,15 +217,15 @@ class Machine:
     latency: float = 0  # microseconds of a message there
     node: int = 1  # ranks in a node
     node_link: float = 0  # Gbit/s of a rank within it
-    node_latency: float = 0
+    node_latency: float = 0  # microseconds of a message within it
 
     def ring(self, size, n, node=None, messages=1):
-        """ms of an all-gather or a reduce-scatter of `size` bytes over n ranks, `node` of them in a
-        node, in so many messages. A message takes N - 1 hops, one after the other. One hop fewer
-        than there are nodes is between two nodes. (NCCL's src/graph/tuning.cc counts a ring's steps
-        so.) Within its node a rank's wire carries all bytes. A node has as many wires to others as
-        ranks of the ring, each for its share. With one rank a node this is the programs' link: (N -
-        1) (latency + bytes / (N bandwidth))."""
+        """Returns the ms of an all-gather or a reduce-scatter of `size` bytes over n ranks, `node`
+        of them in a node, in that many messages. A message takes n - 1 hops, one after the other,
+        of which (number of nodes) - 1 go from one node to another. (NCCL's src/graph/tuning.cc
+        counts so, too.) In a node a rank's wire carries all bytes. A node has one wire to the other
+        nodes for each of its ranks in the ring, and these wires share the bytes. With one rank in a
+        node it is the programs' link: (n - 1) (latency + bytes / (n bandwidth))."""
         node = min(node or self.node, n)
         out = -(-n // node) - 1
         wires = ((out, self.link * node, self.latency),
@@ -234,8 +236,8 @@ class Machine:
 
 
 def closed(sizes, bucket):
-    """By layer, (elements, messages) that leave after its backward. Buckets of so many elements
-    fill in the reverse order of the layers, and the last one leaves as full as it is."""
+    """Returns, by layer, (elements, messages) that leave after its backward. sizes: elements by
+    layer. Buckets of `bucket` elements fill from the last layer on; layer 0 sends what is left."""
     rest, leaves = 0, []
     for l in range(len(sizes))[::-1]:
         rest += sizes[l]
@@ -246,13 +248,13 @@ def closed(sizes, bucket):
 
 
 def over(size, speed):
-    """Milliseconds of so many bytes at so many GB/s; 0 if no speed is given."""
+    """Returns the ms that `size` bytes take at `speed` GB/s; 0 if the speed is 0."""
     return size / speed / 1e6 if speed else 0
 
 
 @dataclass
 class Work:
-    """What a step has to do, from which durations follow. Lists go by layer."""
+    """What a step has to do, from which durations follow. Each list has an entry per layer."""
     card: object
     n: int  # ranks
     gathered: list  # elements, padded
@@ -264,18 +266,19 @@ class Work:
     sent: int = 2  # bytes of an element of a gradient that is sent
     adam: int = 28  # bytes that Adam reads and writes of an element
     state: int = 12  # bytes of an element on a disk
-    pieces: tuple = ()  # of each layer's state on a disk
-    shards: int = 0  # ranks among which a layer is cut; other such groups have the same (0: all)
+    pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
+    # Ranks among which a layer is cut: a group of ranks that holds a whole model (hybrid sharding).
+    shards: int = 0  # 0: all ranks are one group
     near: int = 0  # ranks among which backward gathers (ZeRO++'s hpZ; 0: as forward)
     bucket: int = 0  # elements of gradients that are sent at a time, without a window (0: a layer)
 
     def times(self, machine):
-        """The times() of one rank, as all are equal. A norm reads, a division also writes."""
+        """Returns the times() of a Schedule of one rank, because the ranks' times are equal."""
         card = self.card
         cut = self.shards or self.n if card.stage else self.n
         part = {kind: 1 if how == "replicated" else cut for kind, how in card.held.items()}
         near = self.near if 0 < self.near < cut else cut
-        gathers, uses = 0, 2 * len(self.trained)  # in a micro-batch: forward's, then backward's
+        gathers, uses = 0, 2 * len(self.trained)  # so far; in a micro-batch: forward's, backward's
         memory = machine.host_memory if card.copied["to_host"][1] else machine.memory
         leaves = [(size, 1) for size in self.trained]
         if self.bucket and not card.prefetches:
@@ -314,16 +317,16 @@ class Work:
                     return over(self.adam * elements,
                                 machine.host_memory if card.offloads else machine.memory)
                 return over(self.state * elements, machine.disk)
-            if what in ("divide", "squared_norm", "add"):
-                moves = {"divide": 2, "squared_norm": 1, "add": 3}[what]
-                moves = 0 if what == "divide" and self.accumulate == 1 else moves
-                return over(moves * self.width * size / part["gradients"], memory)
-            return 0
+            # How often an element is read or written.
+            moves = {"divide": 2, "squared_norm": 1, "add": 3}.get(what, 0)
+            if what == "divide" and self.accumulate == 1:
+                moves = 0
+            return over(moves * self.width * size / part["gradients"], memory)
         return lambda what, l, step: [ms(what, l)]
 
     def figures(self, machine, prefetch=1, beside=False, ends=False):
-        """{figure: ms} of a step. At most three micro-batches are played, because each further one
-        takes as long as the third."""
+        """Returns a step's {figure: ms}. It plays at most three micro-batches, because each further
+        one takes as long as the third."""
         def played(count):
             step, shares = play(self.card, len(self.trained), self.times(machine), 1, count,
                                 prefetch, beside, self.pieces, ends).figures()

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""What a rank's time is spent on. An event, which ran or was played, is a dictionary with its
-beginning `ts` and duration `dur` in microseconds, its `name`, its category `cat`, its `stream`. A
+"""Says what a rank's time is spent on. An event, which ran or was played, is a dictionary with
+`ts`, its beginning, and `dur`, both in microseconds, `name`, `cat`, its category, and `stream`. A
 span is a pair (begin, end)."""
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
-DISK = ("read", "write")
-
 
 def merged(spans):
-    """Returns the spans in order; those that overlap become one."""
+    """Returns the spans in order; spans that overlap become one."""
     found = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -21,7 +19,7 @@ def merged(spans):
 
 
 def outside(spans, others):
-    """Yields, for each span, its pieces that lie in none of `others`. These are merged."""
+    """Yields, for each span, its pieces that lie in none of `others`, which merged() returned."""
     begins, ends = [begin for begin, _ in others], [end for _, end in others]
     for begin, end in spans:
         pieces = []
@@ -43,7 +41,7 @@ def kind(event):
     if event.get("cat") == "collective":
         return "messages"
     if event.get("cat") == "bus":
-        return "disk" if event["name"].partition(" ")[0] in DISK else "copies"
+        return "disk" if event["name"].partition(" ")[0] in ("read", "write") else "copies"
     if event.get("cat") == "compute":
         return "host cores" if event.get("stream") == "host cores" else "computation"
     return None
@@ -58,9 +56,9 @@ def exposed(events):
 
 
 def shares(events, begin=-math.inf, end=math.inf):
-    """Returns, of one rank between two moments, by kind: for how many ms the device computed, and
-    for how many ms messages, copies, the disk and the host's cores were [exposed, hidden]. If two
-    messages overlap, their common time counts once."""
+    """Returns, of one rank's events between two moments, {kind: ms}: one number for "computation",
+    and [exposed, hidden] for "messages", "copies", "disk" and "host cores". If two messages
+    overlap, their common time counts once."""
     spans = defaultdict(list)
     for event in filter(kind, events):
         start, stop = span(event)

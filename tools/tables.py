@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Writes the measured blocks of the pages, as Markdown.
 
-Each table is a function of `of`, the results of its block (render.py has the class). The function
-asks `of` for each number by a name and by a function that measures it. render.py answers with the
-number in notes/measured; measure.py calls the function and keeps what it returns."""
+Each table is a function of `of`, the results of its block, a Block of render.py. It asks `of` for
+each number by a name and by a function that measures it. In render.py `of` answers with the number
+in notes/measured; in measure.py it calls that function and keeps what it returns."""
 import itertools
 import json
 import math
@@ -21,12 +21,12 @@ from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements
 from trainers import state_formula
 from trial import copied, follow
 
-COUNTED = KINDS[:4]  # state and communication: what the layer-count curve adds up
+COUNTED = KINDS[:4]  # state and communication: the kinds that the curve over layers adds up
 SUMMED = f"Peak: the sum of the peaks of {', '.join(COUNTED[:-1])} and {COUNTED[-1]}."
 
 
 def held(run):
-    """The bytes that the tables take of a run, as JSON has them."""
+    """Returns the bytes of a run that the tables use, in JSON's types."""
     memory = {place: {kind: [held["resident"], held["peak"], held["reserved"]]
                       for kind, held in kinds.items() if held["reserved"] or kind == "total"}
               for place, kinds in run.places.items()}
@@ -34,8 +34,8 @@ def held(run):
 
 
 def timed(run):
-    """A run's median step, and its messages exposed and hidden, in ms; and by direction of copies
-    [bytes in a step, ms exposed, GB/s]."""
+    """Returns a run's median step, and how long messages were exposed and hidden in it, in ms; and
+    `copied`, {direction: [bytes in a step, ms exposed, GB/s]}."""
     phases = run.summary["traffic"]["phases"].values()
     exposed, hidden = (round(sum(phase[what] for phase in phases), 3)
                        for what in ("exposed_ms", "hidden_ms"))
@@ -47,23 +47,23 @@ def timed(run):
 
 
 def trained(run):
-    """A run's bytes, its times, and what it learned."""
+    """Returns a run's bytes, its times, and what it learned."""
     return held(run) | timed(run) | {"loss": run.losses[-1], "weights": run.summary["digest"],
                                      "sent": elements_sent(run)[1]}
 
 
-RESIDENT, PEAK, RESERVED = range(3)  # places in a record of held()
+RESIDENT, PEAK, RESERVED = range(3)  # indices of the lists that held() returns
 NOTHING = [0, 0, 0]
 
 
 def table(head, rows, left=1):
-    """A Markdown table; the first `left` columns are text, the others numbers."""
+    """Returns a Markdown table; the first `left` columns are text, the others numbers."""
     rule = ["---"] * left + ["---:"] * (len(head) - left)
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [head, rule, *rows])
 
 
 def fenced(text):
-    """A block of output; a Failure if a line is wider than a terminal."""
+    """Returns a block of output; raises a Failure if a line is wider than a terminal."""
     if wide := [line for line in text.splitlines() if len(line) > 80]:
         raise Failure(f"wider than 80 columns: {wide[0]}")
     return f"```text\n{text.strip()}\n```"
@@ -74,7 +74,7 @@ def mb(*counts):
 
 
 def there(run, place):
-    """The peak of a place in MB; a dash where the run has no bytes there."""
+    """Returns the peak of a place in MB; a dash if the run has no bytes there."""
     return mb(run.memory[place]["total"][PEAK]) if place in run.memory else "–"
 
 
@@ -98,18 +98,18 @@ def results(of):
 
 
 CURVE_RANKS = 4
-# layers x width x (width + 1), 3.15 million parameters in each
+# (layers, width). Each model has layers x width x (width + 1) parameters, about 3.15 million.
 CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362), (32, 313),
          (48, 256))
 
 
 def curve_formula(layers, dtype, n=CURVE_RANKS):
-    """The share that 06 saves in equal layers: it borrows four, and receives the parts of one."""
+    """Returns the share that 06 saves if layers are equal. It borrows four, and others' parts."""
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
 def curve(of):
-    """(layers, width, run in fp32, run in bf16) for each point."""
+    """Returns (layers, width, run in fp32, run in bf16) for each point."""
     return [(layers, width, *(of.run(
         held, "06_zero3", CURVE_RANKS, "--task", "mlp", "--layers", layers, "--width", width,
         "--batch", 2, "--steps", 2, dtype=dtype) for dtype in ("fp32", "bf16")))
@@ -125,7 +125,7 @@ def saved(run, what):
 
 
 def layers(of):
-    """Every fourth point of the curve; the figure shows all."""
+    """Writes every fourth point of the curve; the figure shows all."""
     head, rows = ["layers x width", "16 bytes per parameter"], []
     for count, width, *runs in curve(of)[::4]:
         rows.append([f"{count} x {width}", mb(16 * runs[0].parameters)])
@@ -142,7 +142,7 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 
 def ledger(of):
-    """Bytes of every kind in 03 to 08, on a model of many equal layers."""
+    """Writes the bytes of every kind in 03 to 08, on a model of many equal layers."""
     runs = [of.run(held, chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     device = [run.memory["device"] for run in runs]
     used = [kind for kind in KINDS if any(kind in kinds for kinds in device)]
@@ -161,7 +161,7 @@ NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--s
 
 
 def notebook(of):
-    """Resident and peak bytes of the model in the notebook that printed 57.4 %."""
+    """Writes resident and peak bytes of the model in the notebook that printed 57.4 %."""
     rows = []
     for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
         run = of.run(held, chapter, 4, *NOTEBOOK, dtype="fp32")
@@ -171,12 +171,8 @@ def notebook(of):
     return f"{table(head, rows)}\n\n`{run.shown}`\n\n{SUMMED}"
 
 
-def gib(count):
-    return f"{count / 2**30:.3f}"
-
-
 def simulated(of):
-    """The five rows of a notebook whose code shards nothing, beside runs of its model."""
+    """Writes the five rows of a notebook whose code shards nothing, beside runs of its model."""
     rows = []
     for row, code, printed, chapter, ranks in (
             ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much", "0.39",
@@ -191,13 +187,13 @@ def simulated(of):
                      "--batch", 32, "--steps", 2, dtype="fp32")
         state = sum(run.memory["device"].get(kind, NOTHING)[RESIDENT] for kind in STATE)
         less = 1 - state / (16 * run.parameters)
-        rows.append([row, code, printed, f"{gib(state)}: {100 * less:.2f} %"])
+        rows.append([row, code, printed, f"{state / 2**30:.3f}: {100 * less:.2f} %"])
     head = ["row", "what its code does", "printed, GB", "here, GiB"]
     return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
 
 
 def speed(of):
-    """The table that the benchmark ends with: steps beside PyTorch's steps of the same work."""
+    """Writes the table that the benchmark ends with: steps beside PyTorch's of the same work."""
     def compared(programs):
         printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
                              "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
@@ -212,19 +208,15 @@ def speed(of):
 SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
 
 
-def times(run):
-    """ms of a step, and of its messages, exposed and hidden."""
-    return [f"{ms:.0f}" for ms in (run.ms, run.exposed, run.hidden)]
-
-
 def link(of):
-    """Messages that a step waits for, on a slow network."""
+    """Writes a step's ms on a slow network, and those of its messages, exposed and hidden."""
     rows = []
     for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
         options = ["--prefetch", *prefetch] if prefetch else []
         run = of.run(timed, chapter, 2, *SIXTEEN, "--link", 1, *options, dtype="fp32")
-        rows.append([", prefetch ".join([chapter, *map(str, prefetch)]), *times(run)])
+        rows.append([", prefetch ".join([chapter, *map(str, prefetch)]),
+                     *(f"{ms:.0f}" for ms in (run.ms, run.exposed, run.hidden))])
     head = ["ms per step, at 1 Gbit/s", "step", "exposed", "hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`"
 
@@ -235,7 +227,7 @@ OVERLAPPED = (CHAPTERS[1], *CHAPTERS[3:5])
 
 
 def with_two_streams(programs):
-    """The programs of a copy of the repository, changed as notes/changing/overlap.md says."""
+    """Returns the programs of a copy of the repository that overlap.md's diffs have changed."""
     folder, build = ROOT / "build/overlap", programs.build
     follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
            copied(folder / "tree"))
@@ -248,8 +240,8 @@ def with_two_streams(programs):
 
 
 def overlap(of):
-    """A step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them in a copy. Each
-    is the fastest of five, because that one was disturbed least."""
+    """Writes a step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them. Each is
+    the fastest of five, because the fastest was disturbed least."""
     def fastest(programs):
         beside, times = with_two_streams(programs), {}
         for chapter in OVERLAPPED:
@@ -269,7 +261,7 @@ def overlap(of):
 
 
 def buckets(_):
-    """The latency of an all-reduce's buckets, and the last, beside which nothing is computed."""
+    """Writes the latency of an all-reduce's buckets, and how long the last one is exposed."""
     words = "--params 7B --layers 32 --ranks 64 --chapter ddp --link 100 --latency 5"
     rows = []
     for size in ("1MiB", "25MiB", "1GB"):
@@ -282,13 +274,8 @@ def buckets(_):
         f"\n\n`./tutorial plan {words} --bucket 25MiB`")
 
 
-def waits(run, *ways):
-    """Exposed milliseconds of what passed these ways."""
-    return [f"{run.copied[way][1]:.0f}" if way in run.copied else "–" for way in ways]
-
-
 def disk(of):
-    """A step of 06, 07 and 08, on bus and disk at their own speed, and on slower ones."""
+    """Writes a step of 06, 07 and 08, on bus and disk at their own speed, and on slower ones."""
     slow_bus, slow_disk = ("--bus", 0.25), ("--disk", 0.1)
     rows = []
     for chapter, *options in (
@@ -297,7 +284,8 @@ def disk(of):
             ("08_infinity", *slow_disk), ("08_infinity", *slow_bus, *slow_disk)):
         run = of.run(timed, chapter, 2, *SIXTEEN, *options, dtype="bf16")
         rows.append([" ".join(map(str, [chapter, *options])), f"{run.ms:.0f}",
-                     *waits(run, "to_device", "to_host", "read", "write"),
+                     *(f"{run.copied[way][1]:.0f}" if way in run.copied else "–"
+                       for way in ("to_device", "to_host", "read", "write")),
                      *(f"{run.copied[way][2]:.2f}" if way in run.copied else "–"
                        for way in ("read", "write"))])
     head = ["ms per step", "step", "exposed: up", "down", "read", "write", "read at", "written at"]
@@ -307,8 +295,8 @@ def disk(of):
 
 
 def fits(_):
-    """The first chapter that fits, for two models on GPUs of three sizes."""
-    models = {"7B": 32, "70B": 80}  # layers, by parameters
+    """Writes the first chapter that fits, for two models on GPUs of three sizes."""
+    models = {"7B": 32, "70B": 80}  # {parameters: layers}
     ranks, rows = (1, 4, 8, 64), []
     for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
         words = f"--params {model} --layers {models[model]} --gpu {gpu}"
@@ -319,8 +307,8 @@ def fits(_):
 
 
 def published(_):
-    """How far 06's steps, as played, are from those that others measured, in tokens per second.
-    torchtitan sends gradients in fp32; selective recomputation is about half of a forward."""
+    """Writes how far 06's steps, as played, are from those that others measured, in tokens per
+    second. torchtitan sends gradients in fp32; selective recomputation is about half a forward."""
     file = json.loads((ROOT / "notes/published.json").read_text("utf-8"))
     by_source = {}
     for source, words, tokens, *more in file["steps"]:
@@ -344,7 +332,7 @@ def published(_):
 
 
 def hybrid(_):
-    """06's Llama-3-8B, cut among all ranks or within a node: ms of a step, what a rank needs."""
+    """Writes a step's ms, and a rank's GB, of 06's Llama-3-8B cut among all ranks or in a node."""
     rows = []
     for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):
         words = f"--config llama3_8b --machine h100 --link {link} {cut}".rstrip()
@@ -357,7 +345,7 @@ def hybrid(_):
 
 
 def systems(_):
-    """The systems on which tests/portability.py --record has run README's two commands."""
+    """Writes the systems on which tests/portability.py --record has run README's two commands."""
     rows = json.loads((ROOT / "notes/systems.json").read_text("utf-8"))
     return table(("Debian", "MPI", "compiler", "Meson", "demo, test", "tests", "day, commit"), [
         (row["system"].partition("-")[0], row["mpi"], row["compiler"], row["meson"],
@@ -366,7 +354,7 @@ def systems(_):
 
 
 def part(text, begin, end=r"\Z"):
-    """A text from the first line that matches `begin` up to the next that matches `end`."""
+    """Returns a text from the first line that matches `begin` up to the next that matches `end`."""
     return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
 
 
@@ -380,7 +368,7 @@ def output(of):
 
 
 def figures_of(run):
-    """{name of a row: (what it says, the formula that predicts it)} of a run."""
+    """Returns a run's {name of a row: (its figures, the formula that predicts them)}."""
     rows = {}
     for place in PLACES:
         for kind, held in memory_of(run.summary, place).items():
@@ -400,7 +388,7 @@ def figures_of(run):
 
 
 def check(of, chapter):
-    """The rows that differ from the chapter before, with formulas. Of 01 all rows, as printed."""
+    """Writes the rows that differ from the chapter before, with formulas; of 01 all, as printed."""
     def counted(programs):
         return figures_of(programs.run(chapter, 4, "--steps", 20))
 
@@ -429,22 +417,20 @@ def check(of, chapter):
 
 
 def told_step(programs, chapter):
-    """The trace and the run of the small model that `./tutorial narrate` tells."""
+    """Returns the trace and the run of the small model that `./tutorial narrate` tells."""
     model = itertools.chain(*narrate.TINY.items())
     return programs.traced(chapter, narrate.RANKS, *model)
 
 
 def element(of, chapter):
-    """What happens in a step to element 2 of layer 1, as `./tutorial narrate` follows it."""
-    def said(programs):
-        return "\n".join([f"$ ./tutorial narrate {chapter[:2]} --follow 1.2",
-                          *narrate.followed(*told_step(programs, chapter), 1, 2)])
-
-    return fenced(of.text(said))
+    """Writes what happens in a step to element 2 of layer 1, as `./tutorial narrate` says it."""
+    return fenced(of.text(lambda programs: "\n".join([
+        f"$ ./tutorial narrate {chapter[:2]} --follow 1.2",
+        *narrate.followed(*told_step(programs, chapter), 1, 2)])))
 
 
 def told(of, chapter, phase, layer):
-    """One phase of the step that `./tutorial narrate` tells, up to the last line on this layer."""
+    """Writes a phase of a step that `./tutorial narrate` tells, up to its last line on `layer`."""
     def said(programs):
         story = "\n".join(narrate.story(*told_step(programs, chapter)))
         lines = part(story, f"{phase}\n", r"\w").splitlines()
@@ -457,7 +443,7 @@ def told(of, chapter, phase, layer):
 
 
 def phases(of, chapter):
-    """Bytes by phase of the first step, on the model of `ledger`. The second step repeats them."""
+    """Writes the first step's bytes by phase, on ledger()'s model. The second step repeats them."""
     def said(programs):
         trace, run = programs.traced(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2)
         shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
@@ -473,8 +459,8 @@ RATIO = re.compile(r"(0\d\S*)  +([\d.]+)   (\S.*?)  +([\d.]+) +([\d.]+)(?: (bar 
 
 
 def gpu_results(text):
-    """(the GPU, when, {its steps, the figures in what they printed}) of the text that
-    tests/gpu/fifteen_minutes.sh left."""
+    """Returns (the GPU, when, {steps, figures that they printed}) of the text that
+    tests/gpu/fifteen_minutes.sh has written."""
     texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", text)
     steps, figures = [], []
     for said, name, code, seconds in zip(*(texts[at:-1:4] for at in range(4)), strict=True):
@@ -496,7 +482,7 @@ def gpu_results(text):
 
 
 def gpu(of):
-    """The two tables of gpu_results()."""
+    """Writes the two tables of gpu_results()."""
     return (f"{table(['step', 'result', 'seconds'], of.get('steps', None), left=2)}\n\n"
             f"{table(['work', 'what', 'measured', 'bar'], of.get('figures', None), left=2)}")
 
@@ -505,5 +491,5 @@ def gpu(of):
 TABLES = {function.__name__: function for function in (
     results, output, check, element, told, layers, ledger, notebook, simulated, phases,
     speed, link, overlap, buckets, disk, fits, published, hybrid, systems, gpu)}
-# Counts without times. Their blocks do not say when they were made.
+# Blocks that have counts and no times. They do not say when they were made.
 TIMELESS = {"check", "element", "told", "notebook", "simulated"}

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Adds up Meson's notes of tests, pass by pass. A line of standard input is LOG|CODE: how the names
-of a pass's logs begin, and the code with which it ended, or why it was left out.
+"""Adds up Meson's records of tests, pass by pass. A line of standard input is LOG|CODE: how the
+names of a pass's logs begin, and the code with which the pass ended, or why it was left out.
 
-It names what failed, and says why tests were skipped, as the last line of their output does. Its
-own last line is `N passed, N failed, N skipped`. A pass that ran nothing, or that ended with a code
-that no test explains, has failed."""
+It names what failed, and says why tests were skipped, which is the last line of their output. The
+last line that it prints is `N passed, N failed, N skipped`. A pass that ran nothing, or that ended
+with a code that no test explains, has failed."""
 import json
 import sys
 from collections import Counter
@@ -15,7 +15,7 @@ from runs import finish
 
 SKIPPED = 77  # the exit code by which Meson knows a skipped test
 LATE = "124"  # the exit code of `timeout`
-KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words are failures
+KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words: it failed
 
 
 def main():
@@ -42,7 +42,9 @@ def main():
                 print(fill(f"{kind} in {name}: {'; '.join(some)}: {why}", 80,
                            subsequent_indent="  "))
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
-    return 1 if total["failed"] else 0 if total["passed"] else SKIPPED
+    if total["failed"]:
+        return 1
+    return 0 if total["passed"] else SKIPPED
 
 
 if __name__ == "__main__":

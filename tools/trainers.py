@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The chapters' trainers and cards as text, and their changes. Nothing has to be built for it."""
+"""Reads the chapters' trainers and cards as text, and finds their changes. It needs no build."""
 import difflib
 import re
 import sys
@@ -22,12 +22,12 @@ def source(chapter):
 
 
 def card(text):
-    """The line of a trainer's text that names its card; empty where there is none."""
+    """Returns the line of a trainer's text that names its card; "" if there is none."""
     return "".join(CARD.findall(text)[:1])
 
 
 def starting_point(before, after):
-    """The trainer of `before` under the comment, the includes and the card of `after`."""
+    """Returns the trainer of `before` under the comment, the includes and the card of `after`."""
     old, new = source(before), source(after)
     head, _, _ = new.partition(BEGIN)
     _, _, body = old.partition(BEGIN)
@@ -35,18 +35,18 @@ def starting_point(before, after):
 
 
 def emptied(text):
-    """A header with one function, without that function's body, which is the exercise."""
+    """Returns a header with one function without that function's body, which is the exercise."""
     return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
 
 
 def without_waits(text):
-    """A header without the lines in which one of its streams waits for an event of another."""
+    """Returns a header without the lines in which a stream waits for an event of another one."""
     return re.sub(r"(?m)^ +(?:if \(.*\) )?\w+_\.wait\(.*\n", "", text)
 
 
 def changes(old, new, name, leave_out=None):
-    """The lines of a diff, each with its sign. A hunk begins with the number of its first line in
-    `name`, the new text. Lines that leave_out matches are not compared."""
+    """Returns the lines of a diff, each with its sign. A hunk begins with the number of its first
+    line in `name`, the new text. Lines that the pattern leave_out matches are not compared."""
     texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
               if not (leave_out and leave_out.match(line))] for text in (old, new)]
     a, b = ([line for _, line in text] for text in texts)
@@ -56,18 +56,18 @@ def changes(old, new, name, leave_out=None):
 
 
 def count(lines, signs="-+"):
-    """How many lines of a diff are removed, added, or either."""
+    """Returns how many lines of a diff have one of these signs."""
     return sum(line[0] in signs for line in lines)
 
 
 def painted(text, sign):
-    """The text in the sign's colour, if stdout is a terminal."""
+    """Returns the text, in the sign's colour if stdout is a terminal."""
     coloured = sign in COLOURS and sys.stdout.isatty()
     return f"\033[{COLOURS[sign]}m{text}\033[0m" if coloured else text
 
 
 def print_code(lines):
-    """Prints lines of code with their signs, as long as they are."""
+    """Prints lines of a diff, in their signs' colours on a terminal."""
     for line in lines:
         print(painted(line, line[:1]))
 
@@ -79,10 +79,10 @@ RANKS = 3
 class Column:
     """A kind of state on a rank."""
     name: str
-    share: Fraction  # of its elements
+    share: Fraction  # the share of its elements that the rank holds
     size: int  # bytes of an element
     tensors: int
-    bytes = property(lambda self: self.size * self.tensors)  # of a parameter that a rank holds
+    bytes = property(lambda self: self.size * self.tensors)  # of a parameter that the rank holds
 
 
 class Picture:
@@ -100,7 +100,7 @@ class Picture:
         self.columns = [column for place in self.places for column in place]
 
     def column(self, term):
-        """A Term's Column; staging serves gradients on their way down, parameters up."""
+        """Returns a Term's Column. Staging serves gradients on their way down, parameters up."""
         tensors = term.size // 4 if term.kind == "optimizer" else 1
         name = "staging" if term.kind == "communication" else term.kind
         return Column(f"{term.place}: {name}" if term.place != PLACES[0] else name,
@@ -109,7 +109,7 @@ class Picture:
 
 
 def state_formula(chapter, dtype):
-    """Bytes of state per parameter in each place, on N ranks."""
+    """Returns the formula of the bytes of state per parameter, by place, on N ranks, as text."""
     terms = Picture(chapter, dtype).terms
     places = [(plan_formula(terms, place), on(place)) for place in PLACES]
     return " and ".join(held + where for held, where in places if held != "0")

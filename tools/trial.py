@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Edits, builds and tests copies of the repository.
 
-`break`, `exercise`, `mistake` and `drill` of ./tutorial do so, and the tests that follow the pages
-of notes/changing. A Tree is such a copy. The functions below it say in lines of a terminal what
-came of a test."""
+`break`, `exercise`, `mistake` and `drill` of ./tutorial use it, and so do the tests of the pages in
+notes/changing. A Tree is such a copy. The functions below it write what tests said."""
 import contextlib
 import filecmp
 import json
@@ -18,8 +17,8 @@ from pathlib import Path
 from runs import OURS, QUICK, ROOT, Failure, folded, output_of, ran
 
 LINES = 24  # of a terminal
-TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options for ThreadSanitizer
 RACE = "WARNING: ThreadSanitizer: data race"
+# In ThreadSanitizer's report: who writes or reads, and our functions among the top four of a stack.
 CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
 # doctest's report, from the first case that fails to how many fail.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
@@ -30,16 +29,16 @@ NOT_COPIED = shutil.ignore_patterns("build", ".git", "__pycache__")
 
 @contextlib.contextmanager
 def progress(what, how_far=lambda: None, then="\n"):
-    """Says what lasts: one line in a file. On a terminal the line changes each second: it has the
-    seconds so far and, where how_far() returns (done, of all), these and the time left. That goes
-    at the end, and the line too unless `then`, which follows `what`, is empty."""
+    """Says what is going on while the block runs. On a terminal it renews a line each second, with
+    the seconds so far and, if how_far() returns (done, of all), these and the time left. At the end
+    it erases the line; if `then` is empty, `what` stays. Elsewhere it prints `what` and `then`."""
     over, begin = threading.Event(), time.monotonic()
 
     def tell(every=None, since=begin):
         while True:
             now, words = time.monotonic(), ""
             if far := how_far():
-                if far[1] != every:  # another count begins: the time left follows from it alone
+                if far[1] != every:  # another count begins: only it says how much time is left
                     every, since = far[1], now
                 words = f", {far[0]} of {far[1]}"
                 if far[0] and now > since:
@@ -63,9 +62,9 @@ def progress(what, how_far=lambda: None, then="\n"):
         print(f"\r\033[K{what if not then else ''}", end="", flush=True)
 
 
-def aloud(what, run, command):
-    """Returns run(command); run is ran or output_of. Meanwhile progress() tells how far ninja and
-    Meson are, by their counts."""
+def with_progress(what, run, command):
+    """Returns run(command); `run` is runs.ran or runs.output_of. Meanwhile progress() tells how far
+    ninja and Meson are, by the counts that they print."""
     far = []
 
     def hear(line):
@@ -77,8 +76,8 @@ def aloud(what, run, command):
 
 
 def copied(folder, texts=None):
-    """Makes `folder` a copy of the repository, with these texts, by name, in place of its files. A
-    file that is right already keeps its time, so a build of the copy compiles only the others."""
+    """Makes `folder` a copy of the repository, in which `texts`, {name: text}, replace files, and
+    returns it. A file that is right already keeps its time: a build compiles only the others."""
     texts = {folder / name: text for name, text in (texts or {}).items()}
 
     def renew(source, copy):
@@ -104,7 +103,7 @@ def write(file, text):
 
 
 def follow(steps, folder):
-    """Makes a page's changes in a copy of the repository, and runs its commands there."""
+    """Applies the Diffs, and runs the commands, that page_reader.changes() yields, in a copy."""
     for step in steps:
         if isinstance(step, str):
             subprocess.run(["sh", "-ec", step], cwd=folder, check=True)
@@ -115,7 +114,7 @@ def follow(steps, folder):
 
 
 class Tree:
-    """A copy of the repository in `sources`, and Meson's build of it with options of its own."""
+    """A copy of the repository in `sources`, and in `build` Meson's build of it with `options`."""
 
     def __init__(self, sources, build, *options):
         self.sources, self.build, self.options = sources, build, options
@@ -126,25 +125,26 @@ class Tree:
 
     def set_up(self):
         if not (self.build / "build.ninja").exists():
-            aloud("configuring a copy", output_of, ["meson", "setup", str(self.build),
-                                                    str(self.sources), *QUICK, *self.options])
+            with_progress("configuring a copy", output_of, [
+                "meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
 
     def program(self, chapter):
         """Builds a chapter's program; returns its path."""
         self.set_up()
-        aloud(f"building {chapter} in a copy", output_of,
-              ["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
+        with_progress(f"building {chapter} in a copy", output_of,
+                      ["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
         return self.build / chapter / chapter
 
     def test(self, *choice, **variables):
-        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, by name,
-        with what it `said`; where something does not compile, none, and what was printed."""
+        """Builds and runs the tests that `meson test` chooses by the words `choice`. Returns
+        (results, what was printed). results: Meson's record of each test, sorted by name, with its
+        output as `said`; empty if something does not compile. variables: of the environment."""
         self.set_up()
         log = self.build / "meson-logs/tried.json"
         log.unlink(missing_ok=True)  # never read the results of an earlier run
         command = ["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson", "test",
                    "-C", str(self.build), "--logbase", "tried", *choice]
-        _, printed = aloud("compiling and running the tests", ran, command)
+        _, printed = with_progress("compiling and running the tests", ran, command)
         results = [*map(json.loads, log.read_bytes().splitlines())] if log.exists() else []
         beside = f"../{self.sources.name}/"  # files are named as in the repository
         for result in results:
@@ -155,14 +155,14 @@ class Tree:
 
 
 def expect_results(words, results, printed):
-    """Raises a Failure unless these are Meson's words, OK or FAIL, for the tests that ran."""
+    """Raises a Failure unless Tree.test() returned these words, OK or FAIL, for the tests."""
     if [result["result"] for result in results] != words:
         names = ", ".join(result["name"] for result in results) or "nothing"
         raise Failure(f"expected was {', '.join(words)} of {names}: {printed[-3000:]}")
 
 
 def expect_code(codes, command):
-    """Runs a command. Returns (its exit code, which must be one of these, what it printed)."""
+    """Runs a command, which must end with one of `codes`. Returns (its code, what it printed)."""
     code, printed = ran(command)
     if code not in codes:
         raise Failure(f"that was to end with code {' or '.join(map(str, codes))}, and ended with "
@@ -171,24 +171,22 @@ def expect_code(codes, command):
 
 
 def of_ours(printed):
-    """The lines by which our programs say why they end."""
+    """Returns the lines by which our programs say why they end."""
     return [line for line in printed.splitlines() if OURS.match(line)]
 
 
-# ---- What the tests said, for a terminal --------------------------------------------------------
-
 def calls(said):
-    """Who writes or reads in a report on a race, and our functions on top of the stack."""
+    """Returns the lines of a race's report that say who writes or reads, and from where."""
     return CALL.findall(said.partition(RACE)[2].partition("  Location is")[0])
 
 
 def cut(told, room):
-    """The first of these lines, each in at most two of the screen."""
+    """Returns at most `room` lines for the screen; a line that is too long becomes two."""
     return [part for line in told[:room] for part in folded(line, "  ", "  ", 2)][:room]
 
 
 def screen(results, failed, room):
-    """Which tests hold, and what the first that fails says, at most `room` lines."""
+    """Returns at most `room` lines: which tests hold, and what the first failed one says."""
     lines, first = [], failed[0]
     for word, names in (("holds", [result["name"] for result in results if result not in failed]),
                         ("fails", [result["name"] for result in failed])):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Makes the page on which one walks through a step of each chapter. The page depends on the runs,
-the trainers, sentences.ini and the files in tools/watch only: if these are equal, it is equal.
+"""Makes the page on which one walks through a step of each chapter. The page depends only on the
+runs, the trainers, sentences.ini and the files in tools/watch.
 
 `./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It copies the broken runs from
 notes/step.html, because programs have to be built for them; with --renew MPI it makes them anew."""
@@ -23,8 +23,8 @@ HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
 DTYPES, MICRO_BATCHES = ("bf16", "fp32"), (1, 2)
 # With this seed the element that the page follows has a gradient, so that Adam moves it.
 MODEL = TINY | {"--layers": 3, "--seed": 2}
-# The letters of the grid's rows, by what a row holds. If it is lent, the slot's number follows.
-# PIECES are the host's copies of what a disk holds. The host has room for three, a layer each.
+# By what a row of the grid holds: its letter. If the row is lent, the slot's number follows. PIECES
+# are the host's copies of what a disk holds. The host has room for three pieces, a layer each.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
 PIECES, LANDING = {"master": "N", "momentum": "n", "variance": "w"}, "L"
@@ -38,7 +38,7 @@ def place(pool, value):
     return pool.setdefault(json.dumps(value), len(pool))
 
 
-# By chapter. `event` is the kind, layer and phase of the event that follows the question.
+# {chapter: its question}. `event` is the kind, layer and phase of the event after the question.
 QUESTIONS = {title[:2]: {
     "event": title.partition(" question ")[2], "now": of["now"], "answers": [of[n] for n in "123"],
     "right": int(of["right"]) - 1, "why": of["why"]}
@@ -54,7 +54,7 @@ def row(view):
 
 
 def told_of(event):
-    """Whether the page shows the event: it is work of the step, or lends memory for a layer."""
+    """Returns whether the page shows the event: it is work, or it lends memory for a layer."""
     return event["name"] != "clear" if event["ph"] == "X" else event["args"]["lent"]
 
 
@@ -69,7 +69,7 @@ def inside(event):
 
 
 class Story:
-    """A recorded step as frames. A frame is one event, with the numbers of each rank."""
+    """A recorded step of a trainer, `text`, as frames: events with the numbers of each rank."""
 
     def __init__(self, build, mpiexec, chapter, text, dtype, micro, pool, broken=False):
         options = ["--accumulate", str(micro * (RANKS if chapter == "01_adam" else 1))]
@@ -107,8 +107,7 @@ class Story:
             for views in zip(*(event["args"].get(name, []) for event in events))]
 
     def start(self):
-        """Returns what each rank holds before the step: None for what other ranks hold, "" for what
-        has no value yet."""
+        """Returns what each rank holds before the step. None: others hold it, "": no value yet."""
         rows = {}
         for held in self.trace.about["held"]:
             value = 0 if held["of"] in ("momentum", "variance") else ""
@@ -119,14 +118,14 @@ class Story:
                     rows[name, layer] = [[cell if whole or owner == rank else None
                                           for owner in owners] for rank in range(self.run.ranks)]
         for rank, event in (pair for events in self.setup for pair in enumerate(events)):
-            for view in event["args"].get("writes", []):  # set-up's pieces are on the disk by now
+            for view in event["args"].get("writes", []):  # pieces that set-up wrote are on the disk
                 cells = rows[ROWS[view["of"]], view["layer"]][rank]
                 cells[view["start"]:view["start"] + view["size"]] = view["values"]
         return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()
                 if name in self.held]
 
     def frame(self, kind, events, fields):
-        """Returns a frame: of its FIELDS the places in the pool."""
+        """Returns a frame: a list with the place in the pool of each of FIELDS."""
         f = {"kind": kind, "layer": -1, "phase": "", "during": "", **fields, "bytes": [
             [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]}
         holds = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
@@ -194,7 +193,7 @@ def against(old, new):
 
 
 def broken(mpi, mpiexec):
-    """Runs each chapter with one of its sabotages, built in a copy."""
+    """Returns the page's data on runs of each chapter with one sabotage, built in a copy."""
     tree = sabotage.tree_for(ROOT / f"build/watch/{mpi}", "plain", f"-Dmpi={mpi}")
     pool, found = {}, {}
     for chapter, told in SENTENCES["broken"].items():

@@ -25,14 +25,14 @@ OTHERWISE = ("FOR_CAUSAL_LM_", "FOR_PRETRAINING_", "FOR_IMAGE_TEXT_TO_TEXT_", ""
 
 
 def shapes(values):
-    """The configuration without SHAPELESS keys, and without those in its sections."""
+    """Returns the configuration without SHAPELESS keys, also without those in its sections."""
     return {key: shapes(value) if isinstance(value, dict) else value
             for key, value in values.items() if key not in SHAPELESS}
 
 
 def class_of(config, asked):
-    """The class in `architectures`, or the first of OTHERWISE's tasks, that takes the whole
-    configuration (one for the text alone may take a part); else the family's causal LM."""
+    """Returns the class `asked`, or the class for the first of OTHERWISE's tasks, that takes the
+    whole configuration (a class for text may take a part); else the family's causal LM."""
     mapped = [getattr(modeling_auto, f"MODEL_{task}MAPPING").get(type(config), None)
               for task in OTHERWISE]
     return next((model for model in (getattr(transformers, str(asked), None), *mapped)
@@ -41,7 +41,7 @@ def class_of(config, asked):
 
 
 def outermost(model, chosen):
-    """Names of the modules that chosen(name, module) takes, without those inside another one."""
+    """Returns the names of modules that chosen(name, module) takes, without those inside others."""
     names = []
     for name, module in model.named_modules():
         if chosen(name, module) and not (names and name.startswith(names[-1] + ".")):
@@ -50,8 +50,8 @@ def outermost(model, chosen):
 
 
 def sizes(model):
-    """Parameters of each layer. A module in a ModuleList (a decoder's block) is a layer; so is all
-    that stands before, between or after the lists. A shared parameter counts in the first layer."""
+    """Returns each layer's parameters. A module in a ModuleList (a decoder's block) is a layer; so
+    is all before, between or after lists. A shared parameter counts in the first layer."""
     lists = outermost(model, lambda _, module: isinstance(module, ModuleList))
 
     def layer(named):
@@ -64,14 +64,14 @@ def sizes(model):
 
 
 def number(names, *modules):
-    """The first int among the modules' attributes of these names, else 0."""
+    """Returns the first int among the modules' attributes of these names, else 0."""
     return next((value for module in modules for name in names
                  if type(value := getattr(module, name, None)) is int), 0)
 
 
 def idle(model, text):
-    """How many parameters belong to experts that a token does not pass through. Experts are modules
-    in a list, or slices of one tensor. The router beside them has the number that a token takes.
+    """Returns how many parameters belong to experts that a token does not pass through. Experts are
+    modules in a list, or slices of one tensor. The router beside them says how many a token passes.
     text: the configuration of the model's text part."""
     count = 0
     for name in outermost(model, lambda name, module: "shared" not in name and (
@@ -88,9 +88,9 @@ def idle(model, text):
 
 
 def counted(values):
-    """What the planner needs of a config.json's model: the class's name; parameters of each layer
-    (embedding, blocks, last norm with the head); how many are `active` for a token; the shape, None
-    where unknown; whether there is a head over the vocabulary, and tied to the embedding."""
+    """Returns {"error": why} or, of a config.json's model, the class's name; each layer's
+    parameters (embedding, blocks, last norm with the head); how many are `active` for a token; the
+    shape, with None for unknown; whether it has a head over the vocabulary, and a tied one."""
     version = f"transformers {transformers.__version__}"
     if values["model_type"] not in CONFIG_MAPPING:
         return {"error": f"{version} does not know it"}
@@ -99,7 +99,7 @@ def counted(values):
         model = class_of(config, (values.get("architectures") or [None])[0])(config)
     try:
         text = config.get_text_config()
-    except ValueError:  # raised if it has several
+    except ValueError:  # the model has several text parts
         text = config
     hidden, blocks, heads, vocabulary = (getattr(text, key, None) for key in (
         "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"))

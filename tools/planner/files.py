@@ -15,13 +15,13 @@ from .machine import MOST_PARAMETERS
 from .plan import CARDS, DISK, HOST, LIVE, PLANS, deepspeed_card
 
 MOST_BYTES, YAML = 1 << 16, (".yaml", ".yml")
-# KEYS: a key of DeepSpeed, with all below it: what it is here. LEFT_OUT: a key: its effect, which
-# no plan counts. NOTHING: keys without an effect here. FLAGS: other programs' options without one.
-# NUMBERS: our name: key, default, least. SWITCHES: our name: key, default. OLDER: an older
-# version's key: the key and value that it means if true. OPTIMIZERS: a part of an optimizer's name:
-# how many numbers it keeps of a parameter beside the master. FSDP: the number of a
-# ShardingStrategy: its name. PARTS: a section of accelerate's file: the distributed_type for which
-# it counts, and with what the names of its options begin.
+# KEYS: {a key of DeepSpeed, with all below it: what it means here}. LEFT_OUT: {a key: its effect,
+# which no plan counts}. NOTHING: keys without an effect here. FLAGS: other programs' options with
+# no effect here. NUMBERS: {our name: (key, default, least)}. SWITCHES: {our name: (key, default)}.
+# OLDER: {an older version's key: (key, value), which it means if true}. OPTIMIZERS: {a part of an
+# optimizer's name: how many numbers it keeps of a parameter beside the master}. FSDP: {number of a
+# ShardingStrategy: its name}. PARTS: {a section of accelerate's file: (the distributed_type for
+# which it counts, with what the names of its options begin)}.
 (KEYS, LEFT_OUT, NOTHING, FLAGS, NUMBERS, SWITCHES, OLDER, OPTIMIZERS, FSDP, PARTS) = json.loads(
     (ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
 SECTIONS = {re.split("[.=]", name)[0] for name in (*KEYS, *LEFT_OUT, *NOTHING)}
@@ -43,14 +43,14 @@ class File(dict):
             raise Failure(f"{self.path}: {key:.80} is {actual}", 3)
 
     def one_of(self, key, *values):
-        """The key's value, which must be one of these; the first if the file has none."""
+        """Returns the key's value, which must be one of these; the first if the file has none."""
         value = values[0] if self.get(key) is None else self[key]
         allowed = [*map(json.dumps, values)]
         self.expect(json.dumps(value) in allowed, key, value, f"one of {', '.join(allowed)}")
         return value
 
     def whole(self, key, otherwise=None, least=1, most=MOST_PARAMETERS):
-        """The key's whole number (5e8 is one); `otherwise` if the file has none or "auto"."""
+        """Returns the key's whole number (5e8 is one); `otherwise` if it has none or "auto"."""
         value = self.get(key)
         if value in (None, "auto"):
             return otherwise
@@ -60,8 +60,8 @@ class File(dict):
 
 
 def read_file(path, loose=False):
-    """The object in the file, or in the path itself if that is JSON, as transformers' options may
-    be. Raises a Failure if there is none. `loose`: see loaded()."""
+    """Returns the object in the file, or in the path itself if that is JSON, as transformers'
+    options may be. Raises a Failure if there is none. `loose`: see loaded()."""
     is_text = path[:1] == "{"
     shown, text = re.sub(r"[\0-\x1f]", "?", path[:40] if is_text else path), path
     try:
@@ -77,8 +77,8 @@ def read_file(path, loose=False):
 
 
 def loaded(text, shown, loose):
-    """The object in a text of JSON; if `loose`, also with comments and trailing commas, as hjson
-    reads it for DeepSpeed (runtime/config.py), or in YAML."""
+    """Returns the object in a text of JSON; if `loose`, also with comments and trailing commas, as
+    hjson reads it for DeepSpeed (runtime/config.py), or in YAML. shown: the file's name."""
     packages = [("json", "loads")]
     if loose:
         packages += [("json5", "loads"), ("yaml", "safe_load")]
@@ -104,10 +104,10 @@ def loaded(text, shown, loose):
 
 
 def options_in_file(path, known, option):
-    """The options, {name: text}, in a file (or in JSON itself) of accelerate or of arguments for
-    transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file, because
-    what --deepspeed names may be a plan. known: our options' names. option: the one that names the
-    file, if any; then a file that cannot be read raises a Failure."""
+    """Returns the options, {name: text}, in a file (or in JSON itself) of accelerate or with those
+    of transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file,
+    because what --deepspeed names may be a plan. known: our options' names. option: the one that
+    names the file, if any; then a file that cannot be read raises a Failure."""
     if path[:1] != "{" and not os.path.isfile(path) and option != "fsdp_config":
         return None
     try:
@@ -134,7 +134,7 @@ def options_in_file(path, known, option):
 
 
 def of_sections(file, kind):
-    """Yields the file's keys and values, with those of sections for this distributed_type."""
+    """Yields keys and values of the file, and of its sections for the distributed_type `kind`."""
     for name, value in file.items():
         plan, before = PARTS.get(name, (None, ""))
         if not isinstance(value, dict):  # an option, or the name of a file with the section
@@ -149,7 +149,7 @@ def of_sections(file, kind):
 
 
 def leaves(values, above=""):
-    """Yields (key, value) of all leaves, each key with its sections, as bf16.enabled."""
+    """Yields (key, value) of all leaves; a key names its sections, as bf16.enabled."""
     for key, value in values.items():
         key = str(key)
         name = above + ("?" if "." in key or not key else key)  # a dot would make it another key
@@ -160,7 +160,7 @@ def leaves(values, above=""):
 
 
 def find(name, names):
-    """The first of the names that is `name` or a section around it."""
+    """Returns the first of the names that is `name` or a section around it, or None."""
     return next((key for key in names if f"{name}.".startswith(f"{key}.")), None)
 
 
@@ -169,8 +169,8 @@ def quoted(text):
 
 
 def moments(name):
-    """Bytes per parameter that the optimizer of this name keeps beside the master weights: 4 for
-    each number, unless the name says 8bit or 4bit. None for an optimizer that we do not know."""
+    """Returns the bytes per parameter that an optimizer keeps beside the master weights: 4 for each
+    number, unless its name says 8bit or 4bit. None for an optimizer that we do not know."""
     name = str(name).lower()
     count = next((count for part, count in OPTIMIZERS.items() if part in name), None)
     size = next((size for part, size in (("8bit", 1), ("4bit", 0.5)) if part in name), 4)
@@ -178,8 +178,8 @@ def moments(name):
 
 
 def fsdp(words, options, micro_batches):
-    """The card, with its notes, that transformers' --fsdp (`words`) and accelerate's fsdp_...
-    `options` ask for. Raises a Failure for an unknown word."""
+    """Returns what transformers' --fsdp (`words`) and accelerate's fsdp_... `options` ask for: the
+    card, its notes and other options. Raises a Failure for an unknown word."""
     strategy, reshards = (str(options.get(f"fsdp_{name}", "")).lower().replace("-", "_")
                           for name in ("sharding_strategy", "reshard_after_forward"))
     words = {*words.lower().replace("-", "_").split(), FSDP.get(strategy, strategy)} - {""}
@@ -209,7 +209,7 @@ def fsdp(words, options, micro_batches):
 
 
 def explained(said):
-    """{heading: sentences} about each of a configuration's keys, by whether it counts here."""
+    """Returns {heading: sentences} on a configuration's keys, by whether a key counts here."""
     sentences = {"keys": [], "left out": [], "of no effect here": [], "unknown": []}
     for name, value in said.items():
         text, section = json.dumps(value), find(name, LEFT_OUT)
@@ -228,12 +228,12 @@ def explained(said):
 
 
 def deepspeed(file, given):
-    """The card and its numbers that a configuration asks for, by DeepSpeed's runtime/config.py,
-    zero/config.py and engine.py; and explained(). Raises a Failure where DeepSpeed would stop.
-    given: the options of the command line."""
+    """Returns (the card and the numbers that a configuration asks for, by DeepSpeed's
+    runtime/config.py, zero/config.py and engine.py; explained() of its keys). Raises a Failure
+    where DeepSpeed would stop. given: the options of the command line."""
     if file and not file.keys() & SECTIONS:
         raise Failure(f"{file.path} has no key of DeepSpeed's; a model's is said by --config", 3)
-    said = File(file.path, {})  # with the names of keys of the present version
+    said = File(file.path, {})  # has the present version's names of keys
     for name, value in leaves(file):
         name = name.replace("bfloat16.", "bf16.")
         now = name.replace(ZERO, ZERO + "stage3_")  # older versions lacked stage3_
@@ -272,7 +272,7 @@ def deepspeed(file, given):
 
 
 def offload_devices(said, stage, left_out):
-    """{"optimizer", "param": its device at this stage}; adds others that are said to left_out."""
+    """Returns {"optimizer", "param": its device at this stage}; left_out gets a note on others."""
     devices = {}
     for what, least in (("optimizer", 1), ("param", 3)):
         key = f"{ZERO}offload_{what}.device"
@@ -290,7 +290,7 @@ def offload_devices(said, stage, left_out):
 
 
 def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
-    """Bytes per parameter of master weights and optimizer; a Failure where DeepSpeed stops."""
+    """Returns the bytes per parameter of moments and masters; a Failure if DeepSpeed stops."""
     name = said.get("optimizer.type", "Adam")
     said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
                 "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")
@@ -308,12 +308,12 @@ def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
              f"{dtype}.{dtype}_master_weights_and_grads", "for an optimizer on the GPU")):
         said.expect(holds, key, said.get(key, True), f"{what}: DeepSpeed stops")
     beside = 4 if asked["low_moments"] else moments(name) or 0
-    error = 4 if one_bit else 0  # of what was rounded to a bit
+    error = 4 if one_bit else 0  # what rounding to one bit has left over
     return {"moments": beside + error, "master": master}
 
 
 def batches(said, asked, given):
-    """Ranks, micro-batches and samples of a micro-batch, as DeepSpeed derives and checks them
+    """Returns ranks, micro-batches and their samples, as DeepSpeed derives and checks them
     (_set_batch_related_parameters, _batch_assertion). `given`, the command line, fills gaps."""
     batch, micro, steps = (asked["all_samples"], asked["micro"] or given.get("batch"),
                            asked["steps"] or given.get("accumulate"))
@@ -336,7 +336,7 @@ def batches(said, asked, given):
 
 
 def ds_config(q, card):
-    """A configuration of DeepSpeed that runs this card, as JSON."""
+    """Returns a configuration of DeepSpeed that runs this card, as JSON."""
     layer = max(map(sum, q.sizes))
     zero = {"stage": card.stage, "overlap_comm": card.prefetches, "reduce_bucket_size": layer}
     if card.stage == 3:
@@ -356,7 +356,7 @@ def ds_config(q, card):
 
 
 def fsdp2(q, card):
-    """Lines of Python that shard a model so with PyTorch's fully_shard."""
+    """Returns lines of Python that shard a model as this card does, with PyTorch's fully_shard."""
     dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[q.dtype]
     offload = ", offload_policy=CPUOffloadPolicy()" if card.place("parameters") == HOST else ""
     return f"""import torch  # load the model in fp32: its shards are the master weights
@@ -368,7 +368,7 @@ fully_shard(model, **how)"""
 
 
 def mpirun(q, card):
-    """The command for a program, on --config's llama or without one on the program's task."""
+    """Returns a program's command, for --config's llama, or without it for the default task."""
     shape = q.model
     if q.config and (shape.family not in ("llama", "mistral") or not shape.head or shape.small
                      or shape.tied or shape.heads * shape.head_dim != shape.hidden
@@ -389,8 +389,8 @@ def mpirun(q, card):
     return " ".join([*words, *(text for applies, text in options if applies)])
 
 
-# By format of --write: the function that writes a plan, and whether it can write this card. FSDP2
-# is ZeRO-3, and offloads parameters and optimizer state together.
+# By format of --write: the function that writes a plan, and a function that says whether it can
+# write a card. FSDP2 is ZeRO-3, and offloads parameters and optimizer state together.
 WRITERS = {"deepspeed": (ds_config, lambda card: True),
            "fsdp2": (fsdp2, lambda card: card.stage == 3 and
                      card.place("parameters") == card.place("optimizer")),

@@ -10,13 +10,13 @@ from runs import WIDTH, Failure
 from .files import FLAGS, PARTS, YAML, options_in_file
 from .machine import NUMBERS, OPTIONS, number
 
-# GROUPS: by a heading of --help rows of [names, kind of value, help, default]; the first name is
-# ours. WORDS: other programs' words for a value. BARE: the value of an option that stands without
-# one. NEEDS: the option without which an option is refused. EXCLUDES: those beside which it is.
+# GROUPS: {a heading of --help: rows [names, kind of value, help, default]}; the first name is ours.
+# WORDS: {another program's word for a value: ours}. BARE: {option: its value if it stands alone}.
+# NEEDS: {option: one without which it is refused}. EXCLUDES: {option: those beside which it is}.
 GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
 ROWS = [row for rows in GROUPS.values() for row in rows]
 OWN = {name: (row[0].split()[0], row[1]) for row in ROWS for name in row[0].split()}
-# A switch whose help is "short for --option value": those two words.
+# {a switch whose help is "short for --option value": [option, value]}.
 SHORT = {row[0].split()[0]: row[2].partition("--")[2].split() for row in ROWS
          if row[2].startswith("short for --")}
 TRUE, FALSE, OFF = ("true", "yes", "1"), ("false", "no", "0"), ("false", "none", "")
@@ -34,12 +34,12 @@ def refuse(condition, sentence):
 
 
 def flag(name):
-    """An option as it is typed: -n, --ranks."""
+    """Returns an option as it is typed: -n, --ranks."""
     return f"--{name}" if len(name) > 2 else f"-{name}"
 
 
 class Said(argparse.Action):
-    """Stores an option's value, and the name that was used for it, for sentences about it."""
+    """Stores an option's value, and in `names` the name that was typed, for sentences about it."""
 
     def __call__(self, parser, said, text, option_string=None):
         setattr(said, self.dest, value_of(option_string, text, OWN[self.dest][1]))
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser():
-    """The planner's options. --help shows an option once, with its other names in brackets."""
+    """Returns a parser of our options. --help shows each once, with its other names in brackets."""
     made = Parser("plan", "plan OPTION... | plan LINE", allow_abbrev=False,
                   argument_default=argparse.SUPPRESS, description="Which chapter a model needs on "
                   "which GPUs: what a rank holds, sends and copies. Nothing is run, nothing is "
@@ -75,8 +75,8 @@ def parser():
 
 
 def value_of(option, text, kind):
-    """A number, a bool, or one of several words, as the option's kind asks; else the text as it is.
-    Raises a Failure for any other text."""
+    """Returns a number, a bool, or one of several words, as the option's kind asks, else the text.
+    Raises a Failure if the text is none of that kind."""
     if kind in NUMBERS:
         return number(option, text, kind)
     if kind == "YES":
@@ -127,10 +127,10 @@ def options_of(words, line):
 
 
 def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PARTS)):
-    """(our options among the words, as --name=value; the names of all others, which are passed
-    over). A later option overrides an earlier one, so those from files come first, then those that
-    a switch is short for. line: the words are another program's. files: options whose values may be
-    files of options; of a word without an option, and of --config, only YAML is."""
+    """Returns (our options among the words, as --name=value; the names of all others, which are
+    passed over). A later option overrides an earlier one, so those from files come first, then
+    those that a switch is short for. line: the words are another program's. files: options whose
+    values may be files of options; a word by itself, or --config's, is one only if it is YAML."""
     from_files, short, said, others = [], [], [], []
     for word, name, text in options_of(words, line):
         dest, kind = OWN.get(name, ("", ""))

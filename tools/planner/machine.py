@@ -6,8 +6,8 @@ from decimal import Decimal, InvalidOperation
 
 from runs import ROOT, Failure, spaced
 
-# NUMBERS: by an option's kind, the least and the most, an example, and {unit: factor}. OPTIONS: the
-# rest of that file, for line.py.
+# NUMBERS: {an option's kind: (the least, the most, an example, {unit: factor})}. OPTIONS: the rest
+# of that file, for line.py.
 NUMBERS, *OPTIONS = json.loads((ROOT / "notes/options.json").read_text("utf-8"),
                                parse_float=Decimal).values()
 MOST_PARAMETERS, MOST_RANKS = NUMBERS["COUNT"][1], NUMBERS["N"][1]
@@ -15,7 +15,7 @@ WHOLE = ("COUNT", "N", "NUMBER", "LAYERS")
 
 
 def number(option, text, kind):
-    """The number in an option's text, in its base unit; a Failure if it is none of that kind."""
+    """Returns the number in an option's text, in its base unit; a Failure if it is another kind."""
     least, most, example, units = NUMBERS[kind]
     parts = re.fullmatch(r"([\d.]+(?:E[+-]?\d{1,3})?) *([A-Z%]*)", text.strip().upper())
     if parts and kind == "SIZE" and not parts[2]:
@@ -32,7 +32,7 @@ def number(option, text, kind):
 
 
 def share(option, text, whole, kind):
-    """The number in a text, which may be a percentage of `whole`."""
+    """Returns the number in a text, which may be a percentage of `whole`."""
     if "%" in text:
         return round(number(option, text, "%") * whole / 100)
     return number(option, text, kind)

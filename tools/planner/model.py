@@ -16,8 +16,8 @@ from .files import MOST_PARAMETERS, File, read_file
 
 COUNTER, MISSING = Path(__file__).with_name("count_layers.py"), 77
 PATIENCE = 60  # seconds in which transformers must load, perhaps from a slow disk, and count
-# FAMILIES: a family: the defaults of its keys, as in transformers' LlamaConfig and the others.
-# MIXTURES: a family with experts: the family it is otherwise, its keys for their number and width.
+# FAMILIES: {a family: the defaults of its keys, as in transformers' LlamaConfig and the others}.
+# MIXTURES: {a family with experts: (its like without them, its keys for their number and width)}.
 FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
 # The configurations of models that --config takes by their names, in place of a file.
 NAMED = json.loads((ROOT / "notes/published.json").read_text("utf-8"))["models"]
@@ -25,10 +25,10 @@ EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def read(path, kind=""):
-    """The model in a config.json or a folder with one, as a namespace: what count_layers.py's
-    counted() returns, and for our four families kv_heads, head_dim, `inner` (the MLP's width) and
-    `small` (parameters of a block's biases and extra norms). The family is the file's, or, if that
-    is unknown here, `kind`, --model_type's; a Failure if neither is known, or a key is wrong."""
+    """Returns the model in a config.json or a folder with one, as a namespace: what counted() of
+    count_layers.py returns, and for our four families kv_heads, head_dim, `inner` (the MLP's width)
+    and `small` (parameters of a block's biases and extra norms). The family is the file's or, if
+    that is unknown here, --model_type's, `kind`. An unknown one, or a wrong key, is a Failure."""
     if path in NAMED and not os.path.exists(path):
         path = json.dumps(NAMED[path])
     file = read_file(os.path.join(path, "config.json") if os.path.isdir(path) else path)
@@ -63,8 +63,8 @@ def read(path, kind=""):
 
 
 def typed(file, family):
-    """The options to type in place of a file that cannot be counted, with COUNT where it does not
-    say a number. The layers are the embedding, the blocks, and the last norm with the head."""
+    """Returns the options to type in place of a file that cannot be counted; COUNT is a number that
+    it does not say. The layers are the embedding, the blocks, and the last norm with the head."""
     inside = file["text_config"] if type(file.get("text_config")) is dict else file
     blocks = next((inside[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
                    if type(inside.get(key)) is int), None)
@@ -85,8 +85,8 @@ def typed(file, family):
 
 
 def by_formulas(file, family, asked):
-    """The model's layers as in LlamaForCausalLM (transformers' modeling_llama.py) and the like, in
-    the form of counted(). asked: the class's name, whose end says the task."""
+    """Returns what counted() does, for layers as in LlamaForCausalLM (transformers'
+    modeling_llama.py) and the like. asked: the class's name, whose end says the task."""
     for key in (*EXPERTS, "vision_config"):
         file.expect(not file.get(key), key, file.get(key),
                     f"a key of {family}: say {typed(file, family)}")
@@ -106,8 +106,8 @@ def by_formulas(file, family, asked):
                 f"a multiple of the {kv_heads} of keys{default_said}")
     head_dim = size("head_dim", 1024, None if hidden % heads else hidden // heads)
     words, inner = (size(key, 1 << 20) for key in ("vocab_size", "intermediate_size"))
-    queries, keys = heads * head_dim, kv_heads * head_dim  # numbers of a token
-    # Biases, and norms of queries and keys. Qwen2 always has the former, Qwen3 the latter.
+    queries, keys = heads * head_dim, kv_heads * head_dim  # how many numbers of a token
+    # Qwen2 always has biases, Qwen3 norms of queries and keys.
     small = {"qwen2": queries + 2 * keys, "qwen3": 2 * head_dim}.get(family, 0)
     if family in ("llama", "qwen3") and file.one_of("attention_bias", False, True):
         small += queries + 2 * keys + hidden
@@ -134,8 +134,8 @@ def by_formulas(file, family, asked):
 
 
 def by_transformers(file, family, _):
-    """What count_layers.py counts in this Python or the one on PATH, or {"error": why}. It runs in
-    a process of its own, because transformers takes seconds to load, and may end a process."""
+    """Returns what count_layers.py counts in this Python or the one on PATH, or {"error": why}. It
+    has its own process, because transformers takes seconds to load, and may end a process."""
     quiet = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     for python in dict.fromkeys(filter(None, (sys.executable, shutil.which("python3")))):
         try:

@@ -16,18 +16,18 @@ DEVICE, HOST, DISK = PLACES
 # The chapters' cards, by name. A unit test checks that the trainers' cards in C++ are the same.
 CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text("utf-8"))}
 # Bytes of a parameter's gradient and of its optimizer state, by --convention. MEGATRON has them by
-# dtype, as on Megatron-LM's page on its distributed optimizer. DEEPSPEED has them by whether it is
-# stage 3 or offloads, as in its estimate_zero2_model_states_mem_needs and
+# dtype, as on Megatron-LM's page on its distributed optimizer. DEEPSPEED has them by whether a plan
+# is stage 3 or offloads, as in its estimate_zero2_model_states_mem_needs and
 # estimate_zero3_model_states_mem_needs.
 MEGATRON = {"fp32": (4, 8), "bf16": (4, 12), "fp16": (2, 16)}
 DEEPSPEED = {False: (2, 16), True: (4, 12)}
-# Elements, DeepSpeed's defaults (zero/config.py): reduce_bucket_size, stage3_max_live_parameters.
+# DeepSpeed's default elements (zero/config.py): reduce_bucket_size, stage3_max_live_parameters.
 BUCKET, LIVE = 500_000_000, 1_000_000_000
 
 
 class Term(NamedTuple):
     """Bytes that a rank needs: `size` for each element that measured() counts as `of`, `count`
-    times; where `most` is set, at most `most` times for each layer and micro-batch."""
+    times; if `most` is not 0, at most `most` times for each layer and micro-batch."""
     place: str  # one of PLACES, or "borrowed" on the device
     kind: str
     size: float
@@ -38,14 +38,14 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """A plan: a chapter's card, or one derived from it. How often: (a step, a micro-batch)."""
+    """A plan: a chapter's card, or one derived from it. "How often" is (a step, a micro-batch)."""
     name: str
     mixed_precision: bool
     held: dict  # by kind: "replicated", "sharded", "sharded on the host" or "sharded on the disk"
     sent: dict  # by phase: how often (N - 1)/N of all parameters are sent
     borrowed: dict  # by kind: how many layers or pieces
     copied: dict  # by direction over the bus: how often a rank's shard is copied
-    theirs: bool = False  # as DeepSpeed does it, with its buffers
+    theirs: bool = False  # whether this is DeepSpeed's own plan, with its buffers
 
     prefetches = property(lambda self: self.borrowed["and_prefetched"])
     offloads = property(lambda self: self.place("optimizer") != DEVICE)
@@ -55,8 +55,8 @@ class Card:
         return self.held[kind].partition(" on the ")[2] or DEVICE
 
     def often(self, what, frozen):
-        """How often messages pass in a phase, or copies in a direction. Frozen parameters are
-        gathered too, but backward has one reduce-scatter less, because they have no gradients."""
+        """Returns how often messages pass in a phase, or copies in a direction (`what`). Frozen
+        parameters are gathered too, but have no gradients, so backward has no reduce-scatter."""
         a_step, a_micro_batch = (self.sent | self.copied)[what]
         if frozen:
             return 0, max(0, a_micro_batch - (what == "backward"))
@@ -64,7 +64,7 @@ class Card:
 
 
 def card_of(values):
-    """The Card of an object in notes/cards.json: "2" is twice a step, "2A" twice a micro-batch."""
+    """Returns the Card of notes/cards.json's object: "2" is twice a step, "2A" a micro-batch."""
     def often(text):
         return (0, int(text[:-1] or 1)) if text.endswith("A") else (int(text), 0)
 
@@ -80,8 +80,8 @@ STATE_HOST = replace(CHAPTERS[-1], name="08_state_host",  # 08 with --state host
 
 
 def deepspeed_card(stage, optimizer="none", param="none"):
-    """DeepSpeed's card of a stage. `optimizer` and `param` are the devices of offload_optimizer and
-    of offload_param. From stage 2 on gradients are offloaded together with the optimizer. State on
+    """Returns DeepSpeed's card of a stage. `optimizer` and `param` are the devices of
+    offload_optimizer and offload_param. From stage 2 on gradients go with the optimizer. State on
     NVMe is read, updated and written by one sub-group after the other."""
     card = next(card for card in CHAPTERS if card.stage == stage and card.mixed_precision)
     how = {"none": "sharded", "cpu": "sharded on the host", "nvme": "sharded on the disk"}
@@ -105,7 +105,7 @@ def deepspeed_card(stage, optimizer="none", param="none"):
 
 
 def as_deepspeed(card):
-    """DeepSpeed's card with the same stage and the same places."""
+    """Returns DeepSpeed's card with the same stage and the same places."""
     name = dict(zip(PLACES, ("none", "cpu", "nvme")))
     return deepspeed_card(card.stage, *(name[card.place(k)] for k in ("optimizer", "parameters")))
 
@@ -118,7 +118,7 @@ PLANS |= {card.name: card for card in ALL} | {"ddp": PLANS["3"], "zero0": PLANS[
 
 
 def costs(q, card):
-    """Bytes of a parameter, of its gradient, and of its optimizer state."""
+    """Returns the bytes of a parameter, of its gradient, and of its optimizer state."""
     width = BYTES[q.dtype]
     if q.bytes:
         return q.bytes
@@ -137,7 +137,7 @@ def costs(q, card):
 
 
 def adam_bytes(q, card):
-    """Bytes of an element that Adam moves: state both ways, the gradient in, the parameter out."""
+    """Returns an element's bytes that Adam moves: state both ways, gradient in, parameter out."""
     parameter, gradient, state = costs(q, card)
     if card.theirs and card.offloads and q.convention == "paper" and not q.bytes:
         state -= q.master  # the second copy of gradients is no state
@@ -164,9 +164,9 @@ def terms(q, card, frozen=False):
 
 
 def of_programs(q, card, parameter, gradient, state):
-    """Terms of a chapter's program beside its state; the sizes are bytes of an element. On the
-    host: gradients on their way there, or two layers' that are added there, and pieces of the
-    disk's state. On the device: layers, and other ranks' shards of one."""
+    """Yields a program's Terms beside its state. parameter, gradient, state: bytes of an element.
+    On the host there are gradients on their way there, or two layers' gradients that are added
+    there, and pieces of the disk's state; on the device layers, and other ranks' shards of one."""
     if card.offloads:
         of = "landing" if card.place("gradients") == HOST else "shard"
         yield Term(HOST, "communication", gradient, of)
@@ -180,8 +180,8 @@ def of_programs(q, card, parameter, gradient, state):
 
 
 def of_deepspeed(q, card, parameter, gradient):
-    """Terms of DeepSpeed beside the state; the sizes are bytes of an element. Stages 1 and 2 copy
-    16-bit parameters on the host to send them up (param_buffer_of_bit16_for_cpu_offload), and keep
+    """Yields DeepSpeed's Terms beside the state; the sizes are bytes of an element. Stages 1 and 2
+    copy 16-bit parameters on the host to send them up (param_buffer_of_bit16_for_cpu_offload), keep
     gradients there only to add micro-batches (accumulated_grads_in_cpu). State on NVMe is swapped
     through buffer_count buffers of a sub-group. PyTorch keeps the pinned memory of parameters after
     stage 3 has copied them (_create_param_groups_fp16_flat_cpu_memory). hpZ copies parameters."""
@@ -201,7 +201,7 @@ def of_deepspeed(q, card, parameter, gradient):
 
 
 def bucket(q, card):
-    """(bytes of a bucket of gradients, how many buckets there are). DeepSpeed's stages 1 and 2 have
+    """Returns (bytes of a bucket of gradients, how many there are). DeepSpeed's stages 1 and 2 have
     one, with overlap_comm two (setup_buckets), stage 3 has one. Stage 0 copies gradients by 5e8
     elements (engine.py, MEMORY_OPT_ALLREDUCE_SIZE)."""
     elements = q.elements or BUCKET if card.stage else min(BUCKET, q.parts[0])
@@ -211,9 +211,9 @@ def bucket(q, card):
 
 
 def buffers(q, card):
-    """Terms of DeepSpeed that do not grow with the parameters: buckets; at stage 3 a copy of one
-    bucket to reduce it (reduce_scatter_coalesced), and whole layers up to max_live_parameters; for
-    parameters on NVMe buffer_count buffers of buffer_size, and max_in_cpu."""
+    """Yields DeepSpeed's Terms that do not grow with the parameters: buckets; at stage 3 a copy of
+    a bucket to reduce it (reduce_scatter_coalesced), and whole layers up to max_live_parameters;
+    for parameters on NVMe buffer_count buffers of buffer_size, and max_in_cpu."""
     width, total, (size, number) = BYTES[q.dtype], sum(q.parts), bucket(q, card)
     yield Term("borrowed", "communication", size * number, "once")
     if card.stage == 3:
@@ -226,39 +226,39 @@ def buffers(q, card):
 
 
 def own_terms(card, dtype):
-    """Terms of a chapter's program as it runs by default, without a question."""
+    """Returns the Terms of a chapter's program as it runs by default, without a question."""
     return terms(SimpleNamespace(dtype=dtype, bytes=None, convention="paper", gradient=0, master=4,
                                  moments=8, prefetch=1, there=1), card)
 
 
 def sum_of(whole, part, unit):
-    """`whole` + `part` times `unit`, as "4 + 12/N" or "1 + A"; "0" where both are 0."""
+    """Returns `whole` + `part` times `unit` as text, "4 + 12/N" or "1 + A"; "0" if both are 0."""
     first = f"{whole:g}" if whole else ""
     second = "" if (part, unit) == (1, "A") else f"{part:g}"
     return " + ".join(filter(None, (first, second + unit if part else ""))) or "0"
 
 
 def state_formula(of, place=DEVICE):
-    """Bytes of state per parameter in a place, of the Terms `of`, as "4 + 12/N"."""
+    """Returns the bytes of state per parameter in a place, by the Terms `of`, as "4 + 12/N"."""
     of = [term for term in of if term.place == place and term.kind in KINDS]
     return sum_of(*(sum(term.size for term in of if term.of == how) for how in ("full", "shard")),
                   "/N")
 
 
 def sent_formula(card, frozen=False):
-    """Elements that a rank sends per parameter in a step, in units of (N - 1)/N, as "1 + A"."""
+    """Returns the elements sent per parameter in a step, in units of (N - 1)/N, as "1 + A"."""
     return sum_of(*map(sum, zip(*(card.often(phase, frozen) for phase in PHASES))), "A")
 
 
 def padded(size, n):
-    """A layer's elements, rounded up so that each of n ranks has a multiple of 8."""
+    """Returns a layer's elements, rounded up so that each of n ranks has a multiple of 8."""
     return -(-size // (8 * n)) * 8 * n
 
 
 def measured(q, sizes, n):
-    """{the name that a Term has in `of`: elements of a rank}. sizes: {a layer's size: how many
-    layers}; each layer is padded for n ranks. No piece or sub-group is larger than what it is a
-    part of. "landing" is two layers' gradients on the host, which wait to be added to those of
+    """Returns {the name that a Term has in `of`: elements of a rank}. sizes: {a layer's size: how
+    many layers}; each layer is padded for n ranks. No piece or sub-group is larger than what it is
+    a part of. "landing" is two layers' gradients on the host, which wait to be added to those of
     earlier micro-batches. "once" is 1, because the Term's size is all."""
     full = sum(padded(size, n) * count for size, count in sizes.items())
     layer = padded(max(sizes), n)
@@ -269,7 +269,7 @@ def measured(q, sizes, n):
 
 
 def cut_among(q, card, n):
-    """How many of n ranks share the state: fewer than n with MiCS and FSDP's hybrid shards."""
+    """Returns how many of n ranks share the state: fewer with MiCS and FSDP's hybrid shards."""
     return q.shards if 0 < q.shards < n and card.stage else n
 
 
@@ -324,8 +324,8 @@ class Rank:
             self.adam = adam_bytes(q, self.card) * elements["shard"]
 
     def add_traffic(self, q, frozen, elements, cut):
-        """Adds what is sent and copied in a step of all trained or all frozen parameters. cut: how
-        many ranks share the state."""
+        """Adds what is sent and copied in a step of all trained or all frozen parameters. `cut`
+        ranks share the state."""
         card, n, shard, layers = self.card, self.ranks, elements["shard"], len(q.sizes)
         parameter, gradient, _ = costs(q, card)
         gradient = 0 if frozen else gradient
@@ -365,7 +365,7 @@ def estimate(q, card, n, machine, there):
     if not card.theirs or card.stage < 2 or DISK in map(card.place, STATE) or (
             streams and not offloads):
         return None
-    layer, optimizer = 0, 0 if offloads else int(18 * count / n)  # optimizer: and gradients
+    layer, optimizer = 0, 0 if offloads else int(18 * count / n)  # the optimizer with gradients
     if card.stage == 2:
         parameters = 2 * count
         host = count * (max(4 * n, 16) if offloads else 4 * machine)

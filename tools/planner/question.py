@@ -30,8 +30,8 @@ FUSED = re.compile("sdpa|flash|flex|fa[23]|true")
 
 
 def asked_by_others(given):
-    """The card and its numbers that DeepSpeed's file, accelerate's options or --fsdp ask for; and
-    what explained() says of each of the file's keys. Takes these options out of `given`."""
+    """Returns (the card and the numbers that DeepSpeed's file, accelerate's options or --fsdp ask
+    for; explained() of the file's keys). Takes these options out of `given`."""
     stage, name, kind, fsdp_words = (given.pop(key, "") for key in (
         "zero_stage", "deepspeed", "distributed_type", "fsdp"))
     offload = {f"offload_{what}": {"device": given.pop(f"offload_{what}_device")}
@@ -52,7 +52,7 @@ def asked_by_others(given):
         named = NAMED.fullmatch(name.lower().replace("-", "_"))
         plan = f"zero{named['stage']}{named['away'] or ''}" if named else name
         if plan not in PLANS:
-            read_file(name)  # neither a plan nor a file: raises why it cannot be read
+            read_file(name)  # it is neither a plan nor a file, so this raises a Failure
         return {"card": as_deepspeed(PLANS[plan]), "piece": LIVE}, {}
     if stage or offload or kind == "DEEPSPEED":
         zero = {"stage": int(stage or 2), **offload}  # accelerate's default
@@ -65,7 +65,7 @@ def asked_by_others(given):
 def set_ranks(given, names):
     """Sets `ranks` and `gpus_per_machine` from other launchers' options. The number of machines
     times the ranks of each overrides every option but --ranks, because in srun -N 2 -n 2 torchrun
-    --nproc_per_node 8 --nnodes 2 the -n counts launchers."""
+    --nproc_per_node 8 --nnodes 2 the -n counts launchers. names: how each option was written."""
     per_machine, machines = given.pop("nproc_per_node", 0), given.pop("nnodes", 0)
     if per_machine and ("ranks" not in given or (machines and names["ranks"] != "--ranks")):
         given["ranks"] = per_machine * (machines or 1)
@@ -76,7 +76,7 @@ def set_ranks(given, names):
 
 
 def of_machine(name, given):
-    """The options of a machine in notes/machines.json, or in a file like it without sources."""
+    """Returns the options of a machine of notes/machines.json, or in a file on one machine."""
     known = json.loads((ROOT / "notes/machines.json").read_text("utf-8"))
     refuse(name not in known and not os.path.isfile(name),
            f"--machine: {name or 'nothing':.40} is none of {', '.join(known)}, nor a file")
@@ -100,8 +100,8 @@ def of_machine(name, given):
 
 
 def question(argv):
-    """The options in argv and all that follows from them, as a namespace. It is called q in all of
-    the planner, and answer() adds the plans. Raises a Failure for what cannot be planned."""
+    """Returns the options in argv and all that follows from them, as a namespace. It is called q in
+    all of the planner; answer() adds the plans. Raises a Failure for what cannot be planned."""
     if len(argv) == 1 and " " in argv[0]:  # a whole command line in quotes
         try:
             argv = shlex.split(argv[0])
@@ -111,7 +111,7 @@ def question(argv):
     options, others = options_in(argv, line)
     given = vars(parser().parse_args(options))
     names = given.pop("names")
-    # Options under another program's name are passed over, not refused, where they are of no use.
+    # Options under another program's name are passed over, not refused, if they are of no use.
     theirs = {name for name, written in names.items() if line or written != f"--{name}"}
     if "config" in theirs and "params" in given and not os.path.exists(given["config"]):
         others.append(f"{names['config']} {given.pop('config'):.60}")
@@ -179,7 +179,7 @@ def check_options(given, file, names, theirs, others):
 
 
 def defaults():
-    """The value of each option that is not given, as deepspeed() and notes/options.json have it."""
+    """Returns {option: its value if it is not given}, by deepspeed() and notes/options.json."""
     values, _ = deepspeed(File("", {}), {})
     for names, kind, _, *default in ROWS:
         name, none = names.split()[0], "" if kind in ("NAME", "FILE", "VALUE") else 0
@@ -213,7 +213,7 @@ def passed_over(q, names):
 
 
 def model_of_size(q):
-    """A model of --params in equal --layers, with --largest_layer; a Failure if there is none."""
+    """Returns a model of --params in equal --layers, with --largest_layer, or raises a Failure."""
     sizes = [q.largest_layer] if q.largest_layer else []
     layers, rest = q.layers - len(sizes), q.params - sum(sizes)
     largest = f" of which the largest has {spaced(q.largest_layer)}" if sizes else ""
@@ -270,9 +270,9 @@ def set_activations(q):
 
 
 def by_parts(q, ours, fused, loss):
-    """Bytes of activations, and their formula, of a family whose blocks are known. loss: bytes a
-    token; fused: no s x s matrices are stored. With --recompute full each block keeps its input,
-    and one block at a time keeps all."""
+    """Returns (bytes of activations, their formula) of a family whose blocks are known. ours: the
+    programs' llama, else transformers'; fused: no s x s matrices are stored; loss: its bytes a
+    token. With --recompute full each block keeps its input, and one at a time keeps all."""
     shape, width = q.model, BYTES[q.dtype]
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     stored = not fused and q.recompute != "attention"
@@ -289,9 +289,9 @@ def by_parts(q, ours, fused, loss):
 
 
 def by_korthikanti(q, _, fused, loss):
-    """The same for any other transformer in 16 bits, by Korthikanti and others, arXiv 2205.05198,
-    sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes. With --recompute attention it does not
-    keep the matrices, 5 a s; with full it keeps its input, 2 h, and one layer at a time all."""
+    """Returns the same for any other transformer in 16 bits, by Korthikanti and others, arXiv
+    2205.05198, sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes. With --recompute attention
+    it does not keep the matrices, 5 a s; with full it keeps its input, 2 h, and one layer all."""
     shape = q.model
     kept, whole = {"none": (0, shape.blocks), "attention": (34, 0), "full": (2, 1)}[q.recompute]
     block = 34 * shape.hidden + (0 if fused else 5 * shape.heads * q.sequence)
@@ -301,18 +301,17 @@ def by_korthikanti(q, _, fused, loss):
 
 
 def our_block(shape, width, queries, keys, pairs):
-    """Bytes that a block of our llama keeps of a token (common/train/llama.cpp): the input and the
-    norm of each half; queries and attention's output; keys and values; gate, up and their product;
-    and `pairs`, the bytes of the s x s matrices. width: bytes of an element; queries, keys: how
-    many elements a token has of them."""
+    """Returns the bytes that our llama's block keeps of a token (common/train/llama.cpp): the input
+    and the norm of each half; queries and attention's output; keys and values; gate, up and their
+    product; `pairs`, those of the s x s matrices. width: an element's; queries, keys: elements."""
     return width * (4 * shape.hidden + 2 * (queries + keys) + 3 * shape.inner) + pairs
 
 
 def transformers_block(shape, width, queries, keys, pairs):
-    """The same of transformers' Llama, Mistral, Qwen2 and Qwen3. A norm keeps its input in fp32 and
-    both of its products. The MLP keeps the gate, its SiLU, up, and their product. Attention keeps
-    queries, keys, values, its output, and 4 bytes a head. Eager attention keeps softmax in fp32 and
-    a copy, and keys and values for all heads. (Measured in tests/programs/plan_model_test.py.)"""
+    """Returns the same of transformers' Llama, Mistral, Qwen2 and Qwen3, as plan_model_test.py
+    measures it. A norm keeps its input in fp32 and both of its products. The MLP keeps the gate,
+    its SiLU, up, and their product. Attention keeps queries, keys, values, its output, and 4 bytes
+    a head. Eager attention keeps softmax in fp32 and a copy, and keys and values for all heads."""
     kept = 8 * shape.hidden + 8 + width * (
         4 * shape.hidden + 2 * (queries + keys) + 4 * shape.inner)
     if shape.family == "qwen3":  # norms of queries and keys, by head
@@ -324,8 +323,8 @@ def transformers_block(shape, width, queries, keys, pairs):
 
 
 def set_plans(q, named):
-    """Sets q.cards, the plans that are compared, and q.shards. Raises a Failure for a plan that
-    does not run on these ranks or in this dtype, or that --write cannot say."""
+    """Sets q.cards, the plans that are compared, and q.shards. named: --deepspeed's text. Raises a
+    Failure for a plan that does not run on these ranks or in this dtype, or that --write lacks."""
     q.notes += q.model.notes
     q.cards = [card for card in CHAPTERS if card.mixed_precision]  # in fp32 02 is 03
     if q.chapter:
@@ -359,7 +358,7 @@ def set_plans(q, named):
 
 
 def written(q):
-    """The chosen plan as --write's text; a Failure if none is chosen, or if it does not fit."""
+    """Returns the chosen plan as --write's text; raises a Failure if none is chosen or fits."""
     refuse(not q.plan, f"--write {q.write}: which plan? Say --gpu or --chapter")
     if q.gpu and not q.plan.fits:
         raise Failure(advice(q), 6)
@@ -376,7 +375,7 @@ def main():
         return print(json.dumps({plan.name: {
             title: {label.strip(): figure for label, figure in rows.items()}
             for title, _, rows in figures(q, plan)} for plan in q.plans}, indent=2))
-    if not (q.scale and unsaid):  # the table is of all numbers of ranks
+    if not (q.scale and unsaid):  # --scale's table has all numbers of ranks
         print(*told(q), sep="\n")
     if q.scale or q.draw:
         steps = scaled(q)

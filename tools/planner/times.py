@@ -7,17 +7,16 @@ from .plan import DISK, Rank, adam_bytes, bucket, costs, cut_among, padded
 
 MOST_RANKS = 1 << 10
 LATENCY = "above 1 024 ranks latency decides, and models of it differ by tens of percent"
-MOST_PIECES = 16  # of a layer's state that are played; more of them change nothing that is shown
+MOST_PIECES = 16  # a layer's state is played in at most so many; more would show the same
 BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as in Megatron-LM; "
           "without it one after the other, as these chapters send them")
 
 
 def operations(q):
-    """(operations of each layer's forward, of each layer's backward), for one token. A weight takes
-    two. Causal attention takes 2 s w for s tokens whose queries have w numbers, half of its
-    matrices' 4 s w. An embedding is looked up. Backward forms two gradients, none of frozen
-    weights, and repeats what --recompute says. (Narayanan and others, arXiv 2104.04473, appendix,
-    without the half)"""
+    """Returns (operations of each layer's forward, of each layer's backward), for one token. A
+    weight takes two. Causal attention takes 2 s w for s tokens whose queries have w numbers, half
+    of the 4 s w of arXiv 2104.04473 (Narayanan and others, appendix). An embedding is looked up.
+    Backward forms two gradients, none of frozen weights, and repeats what --recompute says."""
     model, sizes = q.model, [sum(parts) for parts in q.sizes]
     trained = q.parts[0] / sum(q.parts)
     weights, attention = [2 * size for size in sizes], [0] * len(sizes)
@@ -46,14 +45,14 @@ def operations(q):
 
 
 def machine(q):
-    """The options' Machine. With --compute, an operation of work() is a millisecond."""
+    """Returns the options' Machine. With --compute, an operation of work() is a millisecond."""
     flops, node = q.flops or (1e-9 if q.compute else 0), q.gpus_per_machine if q.node_link else 1
     return Machine(flops, q.memory, q.host_memory, q.bus, q.disk, q.link, q.latency, node,
                    q.node_link, q.node_latency)
 
 
 def work(q, card, n, accumulate):
-    """The Work of a step of this card on n ranks."""
+    """Returns the Work of a step of this card on n ranks."""
     cut = cut_among(q, card, n)
     width, (_, _, state) = BYTES[q.dtype], costs(q, card)
     tokens = q.batch * q.sequence
@@ -75,7 +74,7 @@ def has_time(q):
 
 
 def left_out(q, cards):
-    """What takes part in these plans' steps but takes no time, because its speed is not said."""
+    """Returns what takes part in these plans' steps but no time, because no speed is said."""
     return [f"{what} (--{speed})" for what, speed, takes_part in (
         ("Adam on the GPU", "memory", not all(card.offloads for card in cards)),
         ("Adam on the host", "host_memory", any(card.offloads for card in cards)),
@@ -90,8 +89,8 @@ ROWS = ("step", "computation", *(f"{part} {how}" for part in PARTS
 
 
 def step(q, card, n, beside=False, accumulate=0):
-    """{figure: ms} of a step on n ranks, and tokens/s. accumulate: 0 for the question's number.
-    beside: messages pass beside computation."""
+    """Returns a step's {figure: ms} on n ranks, and tokens/s. beside: messages pass beside
+    computation. accumulate: micro-batches; 0: the question's number."""
     accumulate = accumulate or q.accumulate
     prefetch = 0 if card.theirs and q.overlap is False else q.prefetch
     figures = work(q, card, n, accumulate).figures(machine(q), prefetch, beside, card.theirs)
@@ -102,10 +101,9 @@ def step(q, card, n, beside=False, accumulate=0):
 
 
 def ways(q, card):
-    """For each way to play a plan: whether messages pass beside computation. A plan without a
-    window is played both as its chapter has it and as frameworks do it. DeepSpeed's own plans
-    overlap if overlap_comm says so; at stage 0 it averages after backward (engine.py,
-    buffered_allreduce_fallback)."""
+    """Returns, for each way to play a plan, whether messages pass beside computation. A plan with
+    no window is played as its chapter has it, and as frameworks do it. DeepSpeed's plans overlap
+    if overlap_comm says so; stage 0 averages after backward (buffered_allreduce_fallback)."""
     if card.prefetches:
         return [False]
     if card.theirs:
@@ -114,7 +112,7 @@ def ways(q, card):
 
 
 def scaled(q):
-    """{plan: [(ranks, micro-batches, figures, whether it fits)]} for 1, 2, 4, ... ranks."""
+    """Returns {plan: [(ranks, micro-batches, figures, whether it fits)]} for 1, 2, 4, ... ranks."""
     plans = {}
     columns = [(card, beside) for card in q.cards for beside in ways(q, card)]
     for card, beside in columns:
@@ -130,9 +128,8 @@ def scaled(q):
 
 
 def table(q, plans):
-    """Yields the lines of two tables over the number of ranks, of what scaled() returns: a step's
-    ms, with a star at the shortest that fits; then the share of it in which messages are exposed.
-    What does not fit is in brackets."""
+    """Yields the lines of two tables of scaled()'s plans: a step's ms, the least with a star, and
+    their share in which messages are exposed. Brackets are around what does not fit."""
     width = min(8, (WIDTH - 10) // len(plans))
 
     def ms(figures, mark):

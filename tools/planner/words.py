@@ -12,13 +12,13 @@ from .times import MOST_RANKS as MOST_TIMED
 from .times import BESIDE, LATENCY, PARTS, ROWS, has_time, left_out, machine, step, ways
 
 UNITS = {3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
-# Who counts so, by the bytes of a parameter and of its optimizer state.
+# By the bytes of a parameter and of its optimizer state: who counts in this way.
 LABELS = {(4, 8): "fp32, its own master", (2, 8): "no master weights",
           (2, 12): "as in the ZeRO paper", (2, 16): "with an fp32 copy of gradients"}
 
 
 def sized(count):
-    """Bytes in a decimal unit, as 16.00 GB."""
+    """Returns bytes in a decimal unit, as 16.00 GB."""
     power = next(power for power in UNITS if count < 10 ** (power + 3) or power == 12)
     return f"{count / 10 ** power:.2f} {UNITS[power]}"
 
@@ -32,7 +32,7 @@ def plural(count, what):
 
 
 def took(q, rank):
-    """{whether messages pass beside computation: a step's figures}; one entry if both are equal."""
+    """Returns {whether messages pass beside computation: figures}; one item if both are equal."""
     steps = {beside: step(q, rank.card, rank.ranks, beside) for beside in ways(q, rank.card)}
     if len(steps) == 2 and steps[True]["step"] == steps[False]["step"]:
         del steps[True]
@@ -40,7 +40,7 @@ def took(q, rank):
 
 
 def lasts(q, card, beside, figures):
-    """How long a step takes, what of it is exposed and what hidden, in one sentence."""
+    """Returns a sentence on an item of took(): a step's time, what is exposed and hidden in it."""
     way = " with messages beside computation" if beside else ""
     if card.theirs:
         overlaps = beside or (card.stage == 3 and q.overlap is not False)
@@ -60,7 +60,7 @@ def lasts(q, card, beside, figures):
 
 
 def streamed(q, rank):
-    """Yields the times of a step whose layers stream through the device, by resource."""
+    """Yields lines on the times of a step whose layers stream through the device, by resource."""
     forward, backward = (over(sum(counts) / 1e3, q.flops) for counts in q.operations)  # of a token
     up, down = (over(size / q.accumulate, q.bus) for size in reversed(rank.copied.values()))
     disk, adam = over(rank.disk, q.disk), over(rank.adam, q.host_memory)
@@ -85,7 +85,7 @@ def streamed(q, rank):
 
 
 def needs(q, rank):
-    """What a rank needs of GPU, host and disk, and what its machine's ranks need of the host."""
+    """Returns in words what a rank needs of GPU, host and disk, and a machine's ranks of a host."""
     n = min(rank.ranks, q.gpus_per_machine)
     shared = f" ({sized(rank.machine)} for the {n} ranks of a machine)" if n > 1 else ""
     *most, last = [f"{sized(size)} {where}" for where, size in (
@@ -95,7 +95,7 @@ def needs(q, rank):
 
 
 def advice(q):
-    """Which plan to take, in one sentence."""
+    """Returns a sentence on which plan to take."""
     plan = q.plan
     room = sized(q.gpu) + (f" with {sized(q.headroom)} of headroom" if q.headroom else "")
     if q.host:
@@ -160,7 +160,7 @@ def figures(q, plan):
 
 
 def step_figures(steps):
-    """{label: figure} of what took() returns; + marks messages beside computation."""
+    """Returns {label: figure} of what took() returns; + marks messages beside computation."""
     rows = {}
     for mark, beside in (("", False), (" +", True)):
         for what in ROWS:
@@ -177,12 +177,12 @@ def per(unit, formulas):
 
 
 def kinds(sizes):
-    """{kind: bytes} in words."""
+    """Returns {kind: bytes} in words."""
     return ", ".join(f"{kind} {sized(size)}" for kind, size in sizes.items() if size) or "nothing"
 
 
 def lines(q):
-    """Yields all about q.plan: what it holds, borrows and sends, and how long it takes."""
+    """Yields lines on q.plan: what it holds, borrows and sends, and how long a step takes."""
     plan, card = q.plan, q.plan.card
     if q.gpu:
         yield advice(q)
@@ -214,7 +214,7 @@ def lines(q):
 
 
 def holds(plan):
-    """What a rank holds throughout a step, in each place."""
+    """Returns a sentence on what a rank holds throughout a step, in each place."""
     loading = plan.on_host["loading"]
     state = f"{sized(plan.held)}, {per('bytes', plan.formulas[DEVICE])}: {kinds(plan.resident)}"
     held = [state if plan.held else "nothing"]
@@ -229,7 +229,7 @@ def holds(plan):
 
 
 def sends(q, plan):
-    """What a rank sends, copies, reads and writes in a step."""
+    """Returns a sentence on what a rank sends, copies, reads and writes in a step."""
     text, groups = "nothing", plan.ranks // cut_among(q, plan.card, plan.ranks)
     if plan.sent:
         replicas = f" and 2/N x {groups - 1}/{groups} between replicas" if groups > 1 else ""
@@ -295,7 +295,7 @@ def table(q):
 
 
 def told(q):
-    """Yields the answer's lines: about q.plan; if there is none, or with --table, about all."""
+    """Yields the answer's lines: on q.plan, or if there is none, or with --table, on all plans."""
     plan, compared = q.plan, q.table or not q.plan
     by = f", by {plan.name}" if plan and (plan.fits or len(q.plans) == 1) else ""
     text = [f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, "
@@ -325,7 +325,7 @@ def told(q):
 
 
 def folded(line):
-    """The text in lines of 80 columns, of which none ends inside a number."""
+    """Returns the text in lines of 80 columns, of which none ends inside a number."""
     line = re.sub(r"(?<=\d) (?=\d{3}\b)", "\u00a0", line)
     return textwrap.fill(line, WIDTH, subsequent_indent="    ",
                          break_on_hyphens=False).replace("\u00a0", " ")
