@@ -45,7 +45,7 @@ class Trainer {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::overwrite : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
-      const Borrowed layer_grads = layer_buffer_.borrow(l);  // free: the last reduction ends first
+      const Borrowed layer_grads = layer_buffer_.borrow(l);  // compute_ first reduces what was here
       model_.backward(l, params_.layer(l), layer_grads, Write::overwrite);
       comm_.reduce_scatter_mean(compute_, layer_grads, grads_.shard(l), write);
     }
@@ -54,7 +54,7 @@ class Trainer {
   StepResult update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.shard(l), options_.accumulate);  // the reduction divided by ranks
+      divide(compute_, grads_.shard(l), options_.accumulate);  // the shard is a mean over the ranks
       squared_norm(compute_, grads_.shard(l), sums_);
     }
     const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),

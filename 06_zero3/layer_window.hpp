@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Gathers layers ahead of use and reduce-scatters gradients, both on a second stream (FSDP2: two).
+// Gathers layers ahead of use and reduce-scatters gradients, both on a second stream. (FSDP2 has
+// one stream for gathers and another for reductions.)
 //
-// The host only queues work on the streams compute and communication, and runs ahead of both.
-// Therefore, wherever one stream must follow the other, this file has a wait.
-// For each micro-batch a step uses layers 0 .. L-1, then L-1 .. 0. While one use computes, the
-// gathers of the next `prefetch` uses run, each into its own slot.
+// The host only queues work on the streams compute and communication, and runs ahead of both. So
+// this file has a wait wherever one stream must follow the other. Each micro-batch uses layers
+// 0 .. L-1, then L-1 .. 0. During a use, the next `prefetch` layers are gathered, each into a slot.
 #pragma once
 #include "common.hpp"
 
@@ -42,7 +42,7 @@ class LayerWindow {
   /// Lends layer l whole, until reshard(l). Throws std::logic_error if l is not next.
   ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
-           "the turns 0 .. L-1, L-1 .. 0, each resharded before the next, then wait_for_gradients");
+           "a step unshards 0 .. L-1, L-1 .. 0, reshards each, and ends with wait_for_gradients");
     const int end = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
     while (next_gather_ < end) start_gather(next_gather_++);
     Slot& slot = slot_of(next_use_);
@@ -50,16 +50,16 @@ class LayerWindow {
     return slot.layer;
   }
 
-  /// Call after queueing l's last reader. Throws std::logic_error if l is not next or not gathered.
+  /// Call it after l's last reader is queued. Throws std::logic_error unless unshard lent l last.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
-           "reshard is of the layer that unshard lent last");
+           "reshard takes the layer that unshard lent last");
     Slot& slot = slot_of(next_use_++);
     slot.layer.give_back();
     slot.free = compute_.record();
   }
 
-  /// Lends memory, with old values in it, for l's gradient: the same until reduce_scatter_mean().
+  /// Lends memory, with old values, for l's gradient: the same memory until reduce_scatter_mean().
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
@@ -77,7 +77,7 @@ class LayerWindow {
   }
 
   /// Ends a step's backward: what is queued on compute from here on runs after all reductions.
-  /// That work may read the gradients' shards, write the parameters' shards and communicate itself.
+  /// That work may read the gradients' shards, write the parameters' shards and send messages.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
@@ -87,12 +87,12 @@ class LayerWindow {
   /// Makes layer l's gathers wait for that event, after which its parameter shard is up to date.
   void mark_ready(int l, const Event& event) { ready_[l] = event; }
 
- protected:
+ protected:  // 08's HostWindow overrides gather() and reduce()
   struct Slot {
     LayerBuffer memory;
     Borrowed layer{};  // the layer that is in the memory
     Event filled{};  // complete when the gather has written the layer
-    Event free{};  // complete when the last work that reads it is done; a gradient's: its reduction
+    Event free{};  // complete when the layer's last reader has ended; a gradient's is its reduction
   };
 
   /// Queues, on communication, the gather that fills the slot with layer l.
@@ -109,7 +109,7 @@ class LayerWindow {
   }
 
  private:
-  /// The layer of a step's use number `use`, from 0.
+  /// Returns the layer of a step's use number `use`, from 0.
   int layer_of(int use) const {
     const int place = use % (2 * layers_);
     return is_forward(use) ? place : 2 * layers_ - 1 - place;

@@ -16,14 +16,14 @@ class Offload {
         copies_("copies", device_compute.device(), Stream::Mode::urgent),
         host_compute_("host cores", device_compute.device().host(), Stream::Mode::asynchronous) {}
 
-  /// The host's stream, on which Adam runs.
+  /// Returns the host's stream, on which Adam runs.
   Stream& host_stream() { return host_compute_; }
 
-  /// Layer l's shard in the staging buffer: its gradient, which Adam replaces by its parameters.
+  /// Return layer l's shard in the staging buffer: its gradient, which Adam replaces by parameters.
   View staged_grads(int l) { return staged_.shard(l); }
   View staged_params(int l) { return staged_.shard(l); }
 
-  /// grads: a layer's shard, summed over the micro-batches; complete when `reduced` is.
+  /// Queues both on `copies`, behind `reduced`. grads: a layer's shard, summed over micro-batches.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);

@@ -14,7 +14,7 @@ namespace zero {
 /// the slot, so N ranks' buses share a layer: ZeRO-Infinity's bandwidth-centric partitioning.
 class HostWindow : public LayerWindow {
  public:
-  /// cores: the host's stream. Declare the window last, as 06's: its destructor waits.
+  /// cores: the host's stream. Declare the window last, like 06's: its destructor waits.
   HostWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
              Stream& compute, const Sharded& shards, Stream& cores)
       : LayerWindow(card, options, layout, comm, compute, shards),
@@ -31,7 +31,7 @@ class HostWindow : public LayerWindow {
 
  private:
   struct Landing {
-    int id;
+    int id;  // number of this memory in traces
     Tensor memory;
     Event added{};  // complete when the cores have added what was copied here
   };
@@ -46,8 +46,8 @@ class HostWindow : public LayerWindow {
     comm_.all_gather(communication_, place, slot.layer);
   }
 
-  /// Reduces to this rank's place in the slot, then copies that down: to `own`, or, from the second
-  /// micro-batch on, to a landing buffer, from which the host's cores add it to `own`.
+  /// Reduces to this rank's place in the slot, then copies the result down: to `own`, or, from the
+  /// second micro-batch on, to a landing buffer, from which the host's cores add it to `own`.
   Event reduce(Slot& slot, View borrowed, View own, Write write) override {
     const View place = borrowed.part(own.start, own.size);
     comm_.reduce_scatter_mean(communication_, borrowed, place);
@@ -83,17 +83,17 @@ class HostCores {
     for (int l = 0; l < layout.layers(); ++l) squares_.emplace_back(host);
   }
 
-  /// The host's stream, on which Adam runs.
+  /// Returns the host's stream, on which Adam runs.
   Stream& stream() { return cores_; }
 
-  /// grads: a layer's shard, summed over the micro-batches; complete when `summed` is.
+  /// Queues both on the cores, behind `summed`. grads: a layer's shard, summed over micro-batches.
   void divide_and_square(View grads, int micro_batches, const Event& summed, CallSite = {}) {
     cores_.wait(summed);
     divide(cores_, grads, micro_batches);
     squared_norm(cores_, grads, squares_[grads.layer]);
   }
 
-  /// Adds the layers' sums of squares, in 06's order, when the cores have computed all of them.
+  /// Adds the layers' sums of squares to `to`, in 06's order, when the cores have computed all.
   void add_squares(Stream& compute, Sums& to, CallSite = {}) {
     compute.wait(cores_.record());
     compute.run({"add_squares"}, [this, &to] {

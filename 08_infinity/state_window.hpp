@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The disk stores the optimizer state; the host has only a few pieces of it in memory. While the
-// host's cores update one piece, the next ones are read and the previous one is written.
-//
-// Streams: the host's cores, reads and writes. Where one must follow another, there is a wait.
+// host's cores update one piece, the next ones are read and the previous one is written. Streams:
+// the host's cores, reads and writes. Where one must follow another, there is a wait.
 #pragma once
 #include "common.hpp"
 
 namespace zero {
 /// Consecutive elements of this rank's shard of a layer, read and written together.
 struct Piece {
-  std::int64_t number;
+  std::int64_t number;  // its position in pieces()
   int layer;
   std::int64_t offset, size;  // in elements of the layer's shard
   View of(Sharded& held) const { return held.shard(layer).part(offset, size); }
@@ -33,23 +32,23 @@ class StateWindow {
       }
     }
     if (momentum.view().place() == Place::host) return;  // --state host: all state is in memory
-    const std::int64_t most = std::min(options.piece, layout.largest_layer() / layout.ranks());
+    const std::int64_t largest = std::min(options.piece, layout.largest_layer() / layout.ranks());
     slots_.resize(card.borrowed.pieces);
     for (Slot& slot : slots_) {
       slot.id = cores.device().new_slot();
       for (std::size_t i = 0; i < tensors_.size(); ++i) {
-        slot.memory.emplace_back(cores.device(), Kind::optimizer, Dtype::fp32, most);
+        slot.memory.emplace_back(cores.device(), Kind::optimizer, Dtype::fp32, largest);
       }
     }
   }
 
-  /// Blocks until all queued reads and writes of the disk are done.
   void synchronise() { reads_.synchronise(), writes_.synchronise(); }
 
-  /// The pieces of this rank's state, in the order in which a step must take() them.
+  /// Returns the pieces of this rank's state, in the order in which a step must take() them.
   const std::vector<Piece>& pieces() const { return pieces_; }
 
-  /// Blocks until the initial master weights are written. compute: model's stream. Counts no bytes.
+  /// Writes the initial master weights and blocks until that is done; does nothing in fp32. The bus
+  /// does not count these bytes. compute: the stream on which model works.
   void initialise(const Model& model, Stream& compute, CallSite = {}) {
     if (tensors_.size() < 3) return;
     for (const Piece& piece : pieces_) {
@@ -64,7 +63,8 @@ class StateWindow {
   /// the next step, so each byte is read once per update.
   void read_ahead(CallSite = {}) { read_until(std::ssize(slots_)); }
 
-  /// The piece's state and `params`, for Adam on cores; the memory is lent until put_back().
+  /// Returns the piece's state for Adam on cores, which waits until the piece is read. params: its
+  /// parameters, which Adam writes. The memory is lent until put_back().
   AdamState take(const Piece& piece, View params, CallSite = {}) {
     read_until(piece.number + std::ssize(slots_));
     if (!slots_.empty()) cores_.wait(slot_of(piece).filled);
@@ -72,7 +72,7 @@ class StateWindow {
     return {weights, in_memory(piece, 0), in_memory(piece, 1), params};
   }
 
-  /// Call after queueing the piece's Adam on cores. Returns the event of its end.
+  /// Queues the piece's writes behind its Adam on cores. Returns the event at which Adam has ended.
   Event put_back(const Piece& piece, CallSite = {}) {
     const Event updated = cores_.record();
     if (slots_.empty()) return updated;
@@ -88,8 +88,8 @@ class StateWindow {
  private:
   struct Slot {
     int id = 0;
-    std::vector<Tensor> memory{};  // one piece of each tensor on the disk
-    Event filled{}, free{};  // complete when its piece is read; when it is written
+    std::vector<Tensor> memory{};  // room for one piece of each of tensors_
+    Event filled{}, free{};  // filled: its piece has been read; free: it has been written
   };
   Slot& slot_of(const Piece& piece) { return slots_[piece.number % slots_.size()]; }
   View in_memory(const Piece& piece, std::size_t i) {
@@ -113,9 +113,9 @@ class StateWindow {
   }
 
   Stream& cores_;
-  std::vector<Sharded*> tensors_;
+  std::vector<Sharded*> tensors_;  // momentum, variance, then the master weights if there are any
   std::vector<Piece> pieces_;
-  std::vector<Slot> slots_;
+  std::vector<Slot> slots_;  // empty with --state host: then nothing is read or written
   std::ptrdiff_t next_ = 0;  // number of the next piece to read
   Stream reads_, writes_;
 };
