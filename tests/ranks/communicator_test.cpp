@@ -255,7 +255,8 @@ TEST_CASE("the next sums tell a rank that has called collectives which no tag te
       {{{2, 8}}, {{other, 8}}},
       {{{2, 8}, {other, 8}}, {{other, 8}, {2, 8}}},
       {{{2, 8}, {2, 8}}, {{other, 8}, {other, 8}}}};
-  // NCCL's messages carry no size. On a true GPU it may wait for ever.
+  // NCCL's messages carry no size. On a real GPU NCCL may wait for ever, so only simulated GPUs run
+  // this case.
   if (ranks().choice.comm == Comm::nccl && std::getenv("SIMULATED_GPUS"))
     cases.push_back({{{2, 8}, {2, 4}}, {{2, 4}, {2, 8}}});
   for (const auto& [of_all, of_last] : cases) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adam against the papers' formulas in double, and against PyTorch's numbers. Cut into any parts,
-// it gives the same bits.
+// Adam against the papers' formulas in double, and against PyTorch's numbers. Adam gives the same
+// bits however the vector is cut into parts.
 #include "train/adam.hpp"
 
 #include <cmath>

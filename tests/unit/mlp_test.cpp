@@ -48,7 +48,8 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
     make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, grad_output.view(), sums);
     CHECK(values(grad_output.view()) ==
           std::vector<float>(std::begin(grad_outputs), std::end(grad_outputs)));
-    // far, 0 and log 2, which lies beside far as it is added.
+    // The rows' losses are far, 0 and log 2. The last is log 2 + far - far in fp32, which rounds
+    // log 2 to far's last bit.
     CHECK(std::abs(sums.totals.loss - (far + std::log(2.0)) / 3) <= 0x1p-24 * far);
   }
 }

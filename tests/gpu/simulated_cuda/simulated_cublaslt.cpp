@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Matrix products of the simulated GPU, by the CPU's on fp32 copies.
+// The simulated GPU's matrix products. The CPU computes them, on fp32 copies.
 #include <algorithm>
 #include <cstring>
 
@@ -7,11 +7,11 @@
 #include "compute/cuda/runtime.hpp"
 
 struct cublasLtContext {
-  std::int64_t rows = 0, columns = 0, inner = 0;  // of the product that it chose for last
+  std::int64_t rows = 0, columns = 0, inner = 0;  // of the product of the last chosen algorithm
 };
 
 namespace {
-/// A matrix in memory, of whose address an algorithm expects so many bytes of alignment.
+/// A matrix in memory. The algorithm expects its address to be a multiple of `alignment` bytes.
 struct Matrix : cublasLtMatrixLayoutOpaque_t {
   Matrix(const char* name, const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
          std::uint64_t alignment)
