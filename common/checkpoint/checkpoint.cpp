@@ -21,8 +21,8 @@ std::string step_in(const std::string& folder, std::int64_t step) {
 
 std::set<std::int64_t> steps_in(const std::string& folder) {
   std::set<std::int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename();
     if (!name.starts_with("step_")) continue;
     const auto step = read_number<std::int64_t>(name.substr(5));
@@ -31,34 +31,36 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-/// Throws Error (data) if the files beside a file of --init are of another model, or one in several
-/// files; notes what is not applied. Returns whether the head may be tied: no file says otherwise.
+/// Checks the files beside a file of --init. config: this run's config.json; empty: an MLP. Throws
+/// Error (data) if they describe another model, or one in several files. Notes that dropout is not
+/// applied. Returns true if there is no config.json: then the head may be tied to the embedding.
 bool check_folder(const std::string& source, const std::string& config,
                   std::vector<std::string>& notes) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
   const fs::path whole = folder / "model.safetensors", index = whole.string() + ".index.json";
-  std::error_code none;
-  const bool parts = fs::exists(index, none) && !fs::exists(whole, none);
+  std::error_code ignored;
+  const bool parts = fs::exists(index, ignored) && !fs::exists(whole, ignored);
   if (parts || source == index)
     throw_error(ExitCode::data,
                 "--init {}: its model is in several files, listed in {}; --init reads one", source,
                 index.string());
   if (config.empty()) return false;
-  if (fs::symlink_status(path, none).type() == fs::file_type::not_found) {
+  if (fs::symlink_status(path, ignored).type() == fs::file_type::not_found) {
     notes.push_back("no " + path.string() +
-                    ": heads, rope_theta 10000 and rms_norm_eps 1e-06 are this run's, no shape's");
+                    ": the numbers of heads, rope_theta 10000 and rms_norm_eps 1e-06 are this "
+                    "run's, because the tensors' shapes do not show them");
     return true;
   }
   const std::string text = read_text(path, 0, most_json);
   json found = read_object(path, text, std::ssize(text)), ours = json::parse(config);
   const json heads = ours["num_attention_heads"], tokens = ours["max_position_embeddings"];
-  compare(path, found, {{"num_attention_heads", heads}});  // shapes do not show it
+  compare(path, found, {{"num_attention_heads", heads}});  // tensors' shapes do not show heads
   for (const char* name : {"rope_parameters", "rope_scaling"}) {  // null and {} mean the default
     const json& rope = in(found, name);
     const std::string where = fmt::format("{}, {}", path.string(), name);
     compare(where, rope, {{"rope_type", "default"}, {"type", "default"}}, true);
     if (!rope.is_null() && (!rope.is_object() || rope.contains("factor")))
-      compare(path, found, {{name, nullptr}});
+      compare(path, found, {{name, nullptr}});  // throws: this run has no such setting
     compare(path, rope, {{"rope_theta", ours["rope_theta"]}}, true);
   }
   if (in(found, "hidden_act") == "swish") found["hidden_act"] = "silu";  // the same function
@@ -66,12 +68,12 @@ bool check_folder(const std::string& source, const std::string& config,
   if (found.contains("num_key_value_heads") && found["num_key_value_heads"].is_null())
     found["num_key_value_heads"] = heads;
   ours["head_dim"] = ours["hidden_size"].get<int>() / heads.get<int>();
-  for (const char* free :
+  for (const char* may_differ :
        {"architectures", "dtype", "max_position_embeddings", "bos_token_id", "eos_token_id"}) {
-    ours.erase(free);
+    ours.erase(may_differ);
   }
   compare(path, found, ours, true);
-  std::string dropped;
+  std::string dropped;  // settings of dropout, which these models do not have
   for (const auto& [name, value] : found.items()) {
     const auto has = [&](auto... words) { return ((name.find(words) != name.npos) || ...); };
     if (value.is_null() || value == false || value == 0) continue;
@@ -85,7 +87,7 @@ bool check_folder(const std::string& source, const std::string& config,
 }
 
 /// Fills the view, in its dtype, from byte `at` of the file on. Throws Error (data) if an element
-/// is NaN, or a weight infinite. A moment may be: it may have overflowed.
+/// is NaN, or a weight is infinite. An infinite moment is accepted, because moments may overflow.
 void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, View to) {
   with_type(tensor.dtype, [&]<class Stored>(Stored) {
     with_type(to.dtype, [&]<class InMemory>(InMemory) {
@@ -141,17 +143,18 @@ class StepFolders : public Checkpoints, Saved {
 
   std::string path() const override { return step_in(options.save, progress_.steps); }
 
+  /// Writes step.partial, brings it to the disk, then renames it: so each step_N is complete.
   std::string save() override {
     const std::string partial = options.save + "/step.partial";
-    std::error_code none;
+    std::error_code ignored;
     try {
       on_all_ranks([&] {
         if (comm.rank > 0) return;
-        fs::remove_all(partial, none);  // left by a run that was killed
+        fs::remove_all(partial, ignored);  // left by a run that was killed
         if (mkdir(partial.c_str(), 0777) != 0) throw_errno(partial);
       });
       for (TensorFile& to : files_in(partial)) {
-        to.metadata() = says();
+        to.metadata() = metadata_of_run();
         to.metadata().update(digests_of(to));
         const std::string header = to.make_header();
         on_all_ranks([&] {
@@ -177,13 +180,13 @@ class StepFolders : public Checkpoints, Saved {
         OpenFile(options.save, O_RDONLY).sync();
         std::set<std::int64_t> steps = steps_in(options.save);
         for (; std::ssize(steps) > options.keep; steps.erase(steps.begin())) {
-          fs::remove_all(step_in(options.save, *steps.begin()), none);
+          fs::remove_all(step_in(options.save, *steps.begin()), ignored);
         }
       });
       return "";
     } catch (const Error& error) {
       if (error.code == ExitCode::communication) throw;
-      if (comm.rank == 0) fs::remove_all(partial, none);
+      if (comm.rank == 0) fs::remove_all(partial, ignored);
       return error.what();
     }
   }
@@ -207,26 +210,27 @@ class StepFolders : public Checkpoints, Saved {
                       sources_[0].path, name, shown(text), least, most);
         return *is;
       };
-      constexpr std::int64_t none = 0, most_steps = std::numeric_limits<int>::max();
-      progress_.steps = number("step", none, most_steps);
-      progress_.updates = number("updates", none, progress_.steps);
+      constexpr std::int64_t zero = 0, most_steps = std::numeric_limits<int>::max();
+      progress_.steps = number("step", zero, most_steps);
+      progress_.updates = number("updates", zero, progress_.steps);
       progress_.loss_scale = number("loss_scale", double{FLT_TRUE_MIN}, double{FLT_MAX});
+      // LossScale counts to 2000, then begins again.
       const std::int64_t most_good = std::min<std::int64_t>(progress_.updates, 1999);
-      progress_.good_steps = static_cast<int>(number("good_steps", none, most_good));
-      json ours = says();
-      for (const char* free : {"lr", "beta1", "beta2", "eps", "weight_decay", "clip"}) {
-        const json now = ours[free], then = told.value(free, now);  // older headers do not have it
+      progress_.good_steps = static_cast<int>(number("good_steps", zero, most_good));
+      json ours = metadata_of_run();
+      for (const char* may_differ : {"lr", "beta1", "beta2", "eps", "weight_decay", "clip"}) {
+        const json now = ours[may_differ], then = told.value(may_differ, now);  // old ones lack it
         std::string note =
-            fmt::format("{} {} in the checkpoint, {} now", free, shown(then), shown(now));
+            fmt::format("{} {} in the checkpoint, {} now", may_differ, shown(then), shown(now));
         std::erase(note, '"');
         if (then != now) notes.push_back(note);
-        ours.erase(free);
+        ours.erase(may_differ);
       }
       for (TensorFile& file : sources_) compare(file.path, file.metadata(), ours);
     }
     for (TensorFile& file : sources_) file.find_tensors(may_be_tied);
-    const ExitCode code =
-        progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // 0: nothing is left to do
+    // Exit code 0 if nothing is left to do.
+    const ExitCode code = progress_.steps > options.steps ? ExitCode::usage : ExitCode();
     if (progress_.steps >= options.steps)
       throw_error(code, "--steps {}: {} has made {} already", options.steps, source_,
                   progress_.steps);
@@ -264,10 +268,10 @@ class StepFolders : public Checkpoints, Saved {
     return {model, optimizer};
   }
 
-  json says() const {
-    json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
-    if (!model_.config.empty())
-      all["shape"] = model_.description;  // for an MLP width and layers are enough
+  json metadata_of_run() const {
+    json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};  // for transformers
+    // An MLP's width and layers are enough.
+    if (!model_.config.empty()) all["shape"] = model_.description;
     const auto say = [&](const char* name, auto value) { all[name] = fmt::to_string(value); };
     say("dtype", name_of(options.dtype)), say("task", name_of(options.task));
     say("width", options.width), say("layers", options.layers), say("seed", options.seed);
@@ -278,12 +282,12 @@ class StepFolders : public Checkpoints, Saved {
     return all;
   }
 
-  /// Calls task(view, its position in the file) for the elements that this rank holds, in any
-  /// dtype; own: only for its own part, in fp32. In pieces, to need less memory.
+  /// Calls task(view, position in the file in bytes) for pieces, to need little memory. own: of
+  /// this rank's shard of the fp32 tensor, to save it; else of all that is here, to load it.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
       for (StateTensor* held : device.at(place).state_tensors()) {
-        // A file's weights are both the parameters and the master weights.
+        // The file's weights fill both the parameters and the master weights.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;
         const View part = own ? held->shard(tensor.layer) : held->local(tensor.layer);
@@ -298,7 +302,7 @@ class StepFolders : public Checkpoints, Saved {
     }
   }
 
-  /// The digest of each tensor over all ranks, named "digest NAME".
+  /// Returns the digest of each tensor over all ranks, named "digest NAME".
   json digests_of(const TensorFile& file) const {
     std::vector<std::uint64_t> mine(file.tensors.size());
     on_all_ranks([&] {  // a tensor on a disk may be unreadable
@@ -320,9 +324,9 @@ class StepFolders : public Checkpoints, Saved {
   }
 
   const Architecture model_ = architecture(options);
-  LossScale loss_scale_{options};  // changes as the trainer's does
+  LossScale loss_scale_{options};  // changes as the trainer's loss scale does
   Progress progress_;
-  std::string source_ = options.init.empty() ? options.resume : options.init;  // to be loaded
+  std::string source_ = options.init.empty() ? options.resume : options.init;  // what load() reads
   std::vector<TensorFile> sources_;
 };
 }  // namespace

@@ -19,15 +19,15 @@ struct Saved {
   std::function<void(const std::function<void()>& task)> on_all_ranks;
 };
 
-/// A run's. All ranks call the same functions in the same order, while their streams are idle.
+/// A run's checkpoints. All ranks call the same functions in the same order, with idle streams.
 class Checkpoints {
  public:
   virtual ~Checkpoints() = default;
-  /// Fills the trainer's tensors. Returns the checkpoint's path; empty: none. Throws Error (data).
+  /// Fills the trainer's tensors. Returns what it has read; empty: nothing. Throws Error (data).
   virtual std::string load() = 0;
   /// Counts a step. Returns whether the state after it has to be saved.
   virtual bool count(const StepResult& step) = 0;
-  /// Writes path(), then removes old checkpoints. Returns an empty text, or what went wrong.
+  /// Writes path(), removes old ones. Returns what failed, or "". Throws Error (communication).
   virtual std::string save() = 0;
   virtual std::string path() const = 0;
 

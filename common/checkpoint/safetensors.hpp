@@ -16,18 +16,18 @@
 namespace zero {
 using nlohmann::json;
 
-/// A value of a file's header, for a sentence: in ASCII, at most so many characters.
+/// Returns a value of a file's header for a sentence: in ASCII, at most so many characters.
 inline std::string shown(const json& value, std::size_t signs = 99) {
   return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, signs);
 }
 
-/// The object's value of that name; null if it has none, or is not an object.
+/// Returns the object's value of that name; null if there is none, or no object.
 inline const json& in(const json& object, const std::string& name) {
   static const json none;
   return object.contains(name) ? object[name] : none;
 }
 
-/// Throws Error (data) if the file has other values than `ours`, or lacks one and may not miss any.
+/// Throws Error (data) if `found` has other values than `ours`, or lacks one although not may_miss.
 inline void compare(const std::string& path, const json& found, const json& ours,
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
@@ -64,22 +64,21 @@ struct OpenFile {
 
 constexpr std::int64_t most_json = 100'000'000;  // bytes; the format allows no longer header
 
-/// The file's bytes from `at` on, at most `most`. Throws Error (data) if it is not a readable file.
+/// Returns the file's bytes from `at` on, at most `most`. Throws Error (data) if that fails.
 inline std::string read_text(const std::string& path, std::int64_t at, std::int64_t most) {
   std::error_code why;
   if (!std::filesystem::is_regular_file(path, why) && why != std::errc::permission_denied)
     throw_error(ExitCode::data, "cannot read {}: it is no file", path);  // a pipe would block
   if (access(path.c_str(), R_OK) != 0)
     throw_error(ExitCode::data, "cannot read {}: {}", path, std::strerror(errno));
-  const auto size =
-      static_cast<std::int64_t>(std::filesystem::file_size(path, why));  // -1: it is gone
+  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, why));  // -1: gone
   std::string text(std::clamp<std::int64_t>(size - at, 0, most), 0);
   OpenFile(path, O_RDONLY).move(pread, std::span(text), at);
   return text;
 }
 
-/// Parses a JSON object; strings are cut off after 300 characters. Takes less memory than 16 *
-/// bytes + 64 KB. Throws Error (data), beginning with `what`, if it is none, too deep or too full.
+/// Parses a JSON object; cuts strings off after 300 characters. Takes less memory than 16 * bytes +
+/// 64 KB. Throws Error (data), beginning with `what`, if the text is none, too deep or too full.
 inline json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
   const auto refuse = [&](const std::string& why) {
     throw_error(ExitCode::data, "{}: {}", what, why);
@@ -129,7 +128,7 @@ struct StoredTensor {
   std::vector<std::int64_t> shape;
   State state;  // the state that it is a part of
   int layer;
-  std::int64_t start, size;  // position of its first element within the layer; elements
+  std::int64_t start, size;  // in elements; start: position of the first one within the layer
   Dtype dtype = Dtype::fp32;  // in the file
   std::int64_t begin = 0;  // position of its first byte behind the header
 
@@ -165,8 +164,8 @@ struct TensorFile {
   /// Reads `header`. Throws Error (data) if the file has no valid one.
   void read_header() {
     const std::string begin = read_text(path, 0, 64);
-    std::error_code none;
-    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, none));
+    std::error_code ignored;
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, ignored));
     std::int64_t length = 0;
     std::memcpy(&length, begin.data(), std::min(begin.size(), sizeof(length)));
     if (length < 1 || length > std::min(size - 8, most_json) || begin[8] != '{') {
@@ -184,8 +183,8 @@ struct TensorFile {
 
   /// Finds each tensor's position and dtype. Throws Error (data) if the file has gaps or others.
   void find_tensors(bool may_be_tied) {
-    std::error_code none;
-    const std::int64_t bytes = std::filesystem::file_size(path, none) - header_bytes;
+    std::error_code ignored;
+    const std::int64_t bytes = std::filesystem::file_size(path, ignored) - header_bytes;
     std::vector<std::string> missing, others;
     for (const StoredTensor& tensor : tensors) {
       if (!header.contains(tensor.name)) missing.push_back(tensor.name);

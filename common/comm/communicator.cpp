@@ -8,7 +8,7 @@
 
 namespace zero {
 namespace {
-/// The values as a message of the host's memory, two fp32 each; if not `sent`, an empty one.
+/// Returns the values as a message of host memory, two fp32 for each; if not `sent`, an empty one.
 View view_of(std::span<std::uint64_t> values, bool sent = true) {
   const std::int64_t size = sent ? 2 * std::ssize(values) : 0;
   return {reinterpret_cast<std::byte*>(values.data()), size, size};

@@ -6,7 +6,7 @@
 #include "memory/call_site.hpp"
 
 namespace zero {
-/// What this rank has sent, in elements, counted where they are handed to the transport.
+/// Counts the elements that this rank sends, where they are handed to the transport.
 struct Sent {
   By<Collective, By<Phase, std::int64_t>> elements{};  // with padding
   std::int64_t padding = 0;  // the part of `elements` that is padding
@@ -21,12 +21,12 @@ struct Sent {
   }
 };
 
-/// Collectives on a stream. All ranks call the same ones in the same order, one at a time. Nobody
-/// may write the views of a collective until the stream has got past it.
+/// Queues collectives on a stream. All ranks call the same ones in the same order, one at a time.
+/// Nobody may write the views of a collective until the stream has got past it.
 class Communicator {
  public:
-  /// Reserves a receive buffer on that device: (N - 1) / N of `largest` elements of that dtype. No
-  /// collective takes less time than on that link. transport: null for one rank.
+  /// Reserves a receive buffer on `device` for (N - 1) / N of `largest` elements of `dtype`. Each
+  /// collective takes at least its time over `link`. transport: null for one rank.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                Dtype dtype, std::int64_t largest, Link link = {});
   virtual ~Communicator() = default;
@@ -41,27 +41,28 @@ class Communicator {
   /// `full` on every rank. Each rank sends (N - 1) / N * size elements.
   void all_gather(Stream& stream, ConstView own, View full, CallSite = {});
 
-  /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
+  /// Queues reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size are sent.
   void all_reduce_mean(Stream& stream, View full, CallSite = {}) {
     reduce_scatter_mean(stream, full, slice(full, rank));
     all_gather(stream, slice(full, rank), full);
   }
 
-  /// The sums over all ranks, added in rank order. Waits for the stream and all ranks: the one wait
-  /// of a step. Throws Error (communication) on all ranks if their collectives so far differ.
+  /// Returns the sums over all ranks, added in rank order. Waits for the stream and all ranks: the
+  /// step's one wait. Throws Error (communication) on all ranks if their collectives so far differ.
   Totals await_all_reduced(Stream& stream, Sums& sums, CallSite = {});
 
-  /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
+  /// Returns all ranks' values in rank order; all ranks give equally many. Call it in a stream's
+  /// task, or with idle streams. as: Collective::sums counts them as Sent::scalars.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values,
                                     Collective as = Collective::gather);
-  /// Every rank's text; they may differ in length. everywhere: on all ranks; else only on rank 0.
+  /// Returns every rank's text, of any length. everywhere: on all ranks; else only on rank 0.
   std::vector<std::string> gather_texts(const std::string& mine, bool everywhere = true);
 
-  /// Complete when the streams that carried the collectives are idle.
+  /// Returns counts that are complete when the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
   /// Whether sent() counts elements. A library that adds sends more than it is handed.
   virtual bool counts() const { return true; }
-  /// Names of the libraries that pass messages; empty for one rank.
+  /// Returns the names of the libraries that pass messages; empty for one rank.
   std::string library() const { return transport_ ? transport_->library() : ""; }
 
   const int rank = 0;
@@ -71,9 +72,9 @@ class Communicator {
   template <class Elements> Elements slice(Elements full, int r) const {
     return full.part(r * (full.size / size), full.size / size);
   }
-  /// The task of reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.
+  /// Performs reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.
   virtual void reduce_scatter(Kernels& on, ConstView full, View others, View own, Write write);
-  /// The task of all_gather among several ranks. This rank's part is in place.
+  /// Performs all_gather among several ranks, when this rank's part is in `full`.
   virtual void gather_parts(Kernels& on, View full);
 
  private:
@@ -85,7 +86,7 @@ class Communicator {
   }
   /// Sends out_to(r) to each other rank r, and fills in_from(r) with what r sends. Counts elements.
   void exchange(Kernels& on, Collective of, auto out_to, auto in_from);
-  /// Puts collective(kernels), over a vector of `bytes`, on the stream; no faster than the link.
+  /// Puts collective(kernels) on the stream. It takes at least the link's time for `bytes`.
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // null for one rank
@@ -96,7 +97,7 @@ class Communicator {
   std::uint64_t history_ = 0;  // a hash of all collectives so far, the same on every rank
 };
 
-/// Over NCCL, one GPU per rank; MPI carries host values. The ranks meet through `everybody`. With
+/// Uses NCCL, one GPU per rank, and MPI for host values. everybody: tells all ranks NCCL's id. With
 /// --reduce native NCCL adds, in its own order. Throws Error (resources) in a build without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& gpu, const Options& options,
                                                      std::int64_t largest, Communicator& everybody);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Uses MPI for messages only: MPI's reductions add in an order that depends on the size and the
-// number of ranks.
+// Uses MPI for messages only: MPI's reductions add in an order that depends on the size and on N.
 #include <mpi.h>
 
 #include <cstring>
@@ -13,8 +12,7 @@
 namespace zero {
 namespace {
 using Clock = std::chrono::steady_clock;
-/// Throws Error (communication) in MPI's words unless the call succeeded. rank: the other end of
-/// the message.
+/// Throws Error (communication) in MPI's words unless the call succeeded. rank: the peer.
 void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
@@ -26,10 +24,11 @@ void check_mpi(int code, int rank) {
               rank, words);
 }
 
-/// A message's tag: `of` and layer + 1, modulo 8192, in the 15 bits that every MPI has.
-constexpr int collectives = names_of<Collective>.size(), layers = (1 << 15) / collectives;
+/// A tag holds the collective and the layer. Every MPI has 15 bits for it, so layer + 1 (0: no
+/// layer) is taken modulo distinct_layers, 8192.
+constexpr int collectives = names_of<Collective>.size(), distinct_layers = (1 << 15) / collectives;
 int tag_of(Collective of, int layer) {
-  return (layer + 1) % layers * collectives + static_cast<int>(of);
+  return (layer + 1) % distinct_layers * collectives + static_cast<int>(of);
 }
 std::string describe_tag(int tag) {
   return describe({.what = name_of(static_cast<Collective>(tag % collectives)),
@@ -37,8 +36,8 @@ std::string describe_tag(int tag) {
 }
 MPI_Datatype type_of(Dtype dtype) { return dtype == Dtype::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
 
-/// Throws Error (communication) if a message that has ended failed, does not have the tag `due`, or
-/// has another size.
+/// Checks a message that has ended. error: its MPI code. Throws Error (communication) if it failed,
+/// or was received without the tag `due` or the size of peer.in.
 void check(const MPI_Status& status, int error, const Peer& peer, bool received, int due) {
   int kind = MPI_SUCCESS, count = 0;
   MPI_Error_class(error, &kind);
@@ -58,10 +57,9 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
                 peer.rank, std::max(count, 0), peer.in.size);
 }
 
-/// Rests after every fourth test of messages, because a call that blocks in MPI would spin on a
-/// core that another rank may need. It yields, or, when no bytes have moved for a millisecond,
-/// calls on_standstill() and sleeps. MPI moves bytes only inside tests; a test of over 5 us is
-/// taken to have moved some.
+/// Rests after every fourth test, as a call that blocks in MPI would spin on a core that another
+/// rank may need. It yields. MPI moves bytes only inside tests, which then take over 5 us: if none
+/// did for a millisecond, it calls on_standstill() and sleeps.
 struct Backoff {
   void rest(Clock::time_point test_began, const auto& on_standstill) {
     const auto now = Clock::now();
@@ -75,7 +73,7 @@ struct Backoff {
   int tests = 0;
 };
 
-/// Waits for each peer's two messages: requests[2 i] receives from peer i, requests[2 i + 1] sends.
+/// Waits for messages: requests[2 i] receives from peer i, with `tag`, and requests[2 i + 1] sends.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
   const TaskScope waiting;
   const auto all = static_cast<int>(requests.size());
@@ -92,7 +90,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
   for (int left = all, some = 0; left > 0; left -= some) {
     const auto began = Clock::now();
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
-    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);  // names the first of the peers
     for (int i = 0; i < some; ++i) {
       // MPI sets MPI_ERROR only with MPI_ERR_IN_STATUS.
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
@@ -116,6 +114,7 @@ class MpiTransport : public Transport {
     MPI_Request* next = requests.data();
     for (const auto& [rank, out, in] : peers) {
       const MPI_Datatype type = type_of(out.dtype);
+      // Session::communicator() refuses parts whose sizes are no int.
       const auto come = static_cast<int>(in.size), go = static_cast<int>(out.size);
       // A receive of the expected tag would wait for ever if the peer has sent another collective.
       check_mpi(MPI_Irecv(in.data, come, type, rank, MPI_ANY_TAG, MPI_COMM_WORLD, next++), rank);
@@ -135,12 +134,11 @@ class MpiTransport : public Transport {
   }
 
  private:
-  /// Copies a GPU's elements to the host, exchanges them there, and copies the other ranks'
-  /// elements to the GPU.
+  /// Copies a GPU's elements to the host, exchanges them there, and copies the others' to the GPU.
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
     std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {
-      const auto at = [&](Buffer& buffer) {
+      const auto at = [&](Buffer& buffer) {  // all views have one size (transport.hpp)
         return View{.data = buffer.data() + std::ssize(staged) * in.bytes(),
                     .size = in.size,
                     .dtype = in.dtype,

@@ -20,7 +20,7 @@ struct Peer {
   View in;
 };
 
-/// A Communicator owns it and calls it in a stream's task, one call at a time.
+/// Passes messages. A Communicator owns it and calls it in a stream's task, one call at a time.
 class Transport {
  public:
   Transport() = default;
@@ -34,10 +34,10 @@ class Transport {
   /// are queued behind the kernels' work. Throws Error (communication) if one fails or is not due.
   virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
-  /// Names and versions of the libraries, as "MPICH 4.0.2".
+  /// Returns names and versions of the libraries, as "MPICH 4.0.2".
   virtual std::string library() const = 0;
 };
 
-/// room: bytes each way in the host's memory, through which a GPU's elements pass; 0 for the CPU.
+/// Uses MPI. room: bytes of host memory each way, through which a GPU's elements pass; on a CPU 0.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
 }  // namespace zero

@@ -18,12 +18,12 @@ struct AdamScalars {
   float eps;
 };
 
-/// What Adam updates of one layer, all of it or a part. Views of one size, in fp32 but the last.
+/// What Adam updates of a layer, or of a part of one: views of one size, in fp32 except params.
 struct AdamState {
   View weights;  // the master weights; with --dtype fp32 the parameters themselves
   View momentum;
   View variance;
-  View params{};  // to compute with: the weights, rounded; empty, or the weights: no other copy
+  View params{};  // rounded copy of the weights, to compute with; empty, or the weights: no copy
 };
 
 /// grad: as stored, widened to fp32. weight, momentum and variance are read and written.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Copies, and what bytes take on a bus or a network slower than the one that is there.
+// Copies, and the time that bytes take on a modelled bus or network, slower than the real one.
 #pragma once
 #include <algorithm>
 
@@ -7,18 +7,18 @@
 #include "memory/call_site.hpp"
 
 namespace zero {
-/// So many nanoseconds, 30 years at most: the clock counts no end of them.
+/// Returns that time, but at most 30 years, so that a clock's time plus it fits into 64 bits.
 inline std::chrono::nanoseconds modelled_time(double nanoseconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e18)));
 }
 
-/// A network between ranks, slower than the one that is there.
+/// A modelled network between ranks, slower than the real one.
 struct Link {
-  double gbit_per_s = 0;  // that a rank sends, 10^9 bits; 0: no end of it
+  double gbit_per_s = 0;  // a rank sends so many 10^9 bits/s; 0: no limit
   double latency_us = 0;  // until a message to one other rank begins to arrive
 
-  /// Of a collective over a vector of so many bytes, of which each rank sends 1/N to each of the
-  /// N - 1 others, one after the other: (N - 1) (latency + bytes / (N bandwidth)).
+  /// Returns the time of a collective over a vector of `bytes`. Each rank sends 1/N of them to each
+  /// of the N - 1 others, one after the other: (N - 1) (latency + bytes / (N bandwidth)).
   std::chrono::nanoseconds time(std::int64_t bytes, std::int64_t ranks) const {
     const double part = static_cast<double>(bytes) / static_cast<double>(ranks);
     const double sending = gbit_per_s > 0 ? 8 * part / gbit_per_s : 0;
@@ -29,23 +29,24 @@ struct Link {
 /// Sleeps, but spins the last 100 microseconds: sleepers wake late, a yield costs a time slice.
 void sleep_precisely_until(std::chrono::steady_clock::time_point end);
 
-/// Calls `move` in a stream's task, then sleeps until `way` would be done. No time: no model.
+/// Calls move() in a stream's task, then sleeps until `time` has passed since it began. time 0: no
+/// sleep. way: the name of this wait in traces.
 void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, const auto& move) {
   if (time.count() == 0) return move();
-  wait_for(on.record());  // what a GPU sends, it may have to make yet
+  wait_for(on.record());  // a GPU may not have computed yet what it sends
   const auto arrival = std::chrono::steady_clock::now() + time;
   move();
   wait_for(on.record());
   Stream::part({way, Work::Type::wait}, [=] { sleep_precisely_until(arrival); });
 }
 
-/// Of one copy over a modelled bus.
+/// Returns the time of one copy over a modelled bus; 0 if there is no model.
 inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
   return modelled_time(bus.gb_per_s > 0 ? static_cast<double>(bytes) / bus.gb_per_s : 0);
 }
 
-/// to = from, of one size and dtype. Between a device, or a disk, and the host its bus takes it and
-/// counts its bytes; the stream is the device's, or the disk's.
+/// Queues to = from, of one size and dtype. Between the host and a device, or a disk, the stream is
+/// that device's, or disk's, whose bus takes the time and counts the bytes.
 inline void copy(Stream& stream, ConstView from, View to, CallSite = {}) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();

@@ -6,7 +6,7 @@
 #include "compute/kernels.hpp"
 
 namespace zero {
-/// Elements that a body only reads, only writes, or does both to: nothing is moved in vain.
+/// Elements that a body only reads, only writes, or both: so nothing is moved in vain.
 template <class T, bool is_read, bool is_written> struct Elements {
   using Element = T;
   static constexpr bool read = is_read, written = is_written;
@@ -34,7 +34,7 @@ struct Divide {
   }
 };
 
-/// By the rule of store(). Two bodies: where a loop asks which is meant, a CPU does both.
+/// By store()'s rule. Two bodies, because a CPU's loop that asks which is meant computes both.
 struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
     store(place, widen(x), Write::overwrite);
@@ -58,14 +58,14 @@ struct BiasRelu {
   }
 };
 
-/// 0 where a ReLU cut off what is now y.
+/// dy = 0 where a ReLU has cut off y.
 struct Mask {
   template <class T> HOST_DEVICE void operator()(std::int64_t, T y, T& dy) const {
     dy = narrow<T>(widen(y) > 0 ? widen(dy) : 0.0f);
   }
 };
 
-/// The new weight goes, rounded, to the copy, where there is one.
+/// Updates the weight, and writes it, rounded, to the copy, if there is one.
 struct AdamBody {
   AdamScalars scalars;
   template <class T, class... Copy>

@@ -17,9 +17,9 @@ HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// The sum, mod 2^64, of mix(mix(number) ^ bits in fp32) over the view's elements without padding,
-/// numbered from `number` on. So digests of parts add up to that of the whole. All work on the
-/// elements must be done. Throws Error (resources) if a disk cannot be read.
+/// Returns the sum, mod 2^64, of mix(mix(number) ^ bits in fp32) over the view's elements without
+/// padding, numbered from `number` on. So digests of parts add up to that of the whole. All work on
+/// the elements must be done. Throws Error (resources) if a disk cannot be read.
 std::uint64_t digest(ConstView elements, std::int64_t number);
 
 /// Random numbers of one (seed, stream); `index` counts elements or samples of the whole run.
@@ -32,7 +32,7 @@ class Generator {
     return mix(key_ + index * golden_gamma);
   }
 
-  /// In [-1, 1), a multiple of 2^-23: exact in fp32, so the same in every language.
+  /// Returns a multiple of 2^-23 in [-1, 1): exact in fp32, so the same in every language.
   HOST_DEVICE float uniform(std::uint64_t index) const {
     const auto top = static_cast<std::int32_t>(bits(index) >> 40);
     return static_cast<float>(top - (1 << 23)) * 0x1p-23f;

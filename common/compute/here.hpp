@@ -9,21 +9,21 @@ class Kernels;
 class Stream;
 class TaskScope;
 
-/// Is told what one stream does, or what the trainer's thread does.
+/// Hears what one stream does, or what the trainer's thread does.
 class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
-  /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. Of the
-  /// trainer's thread: a phase, or a wait for a stream; `on` is null.
+  /// Called when work or a wait begins or ends on the calling thread, whose phase and step are in
+  /// `here`. On the trainer's thread it is a phase, or a wait for a stream, and `on` is null.
   virtual void on_work(const Work& work, Kernels* on, bool begins) = 0;
-  /// The trainer's thread puts a task on the stream. Returns what `here.order` is while it runs.
+  /// Called when the trainer's thread puts a task on the stream. Returns the task's `here.order`.
   virtual int on_queued() { return 0; }
 };
 
 /// The calling thread's position. A Stream copies step and phase to the thread of its tasks.
 struct Here {
   int step = 0;  // of the whole run, from 1; 0: set-up
-  Phase phase = Phase::setup;  // the phase that needs what is done: traffic is counted under it
+  Phase phase = Phase::setup;  // the phase that needs the work: traffic is counted under it
   Phase during = Phase::setup;  // the phase that the host has reached; it may run ahead
   int order = 0;  // of a stream's task: its number in the order of the program
   StreamObserver* observer = nullptr;  // is told of this thread's phases and waits; null: nobody is
@@ -32,7 +32,7 @@ struct Here {
 };
 inline thread_local Here here;
 
-/// A phase of the calling thread, or its wait for a stream, begins or ends.
+/// Tells the observer that a phase of the calling thread, or its wait for a stream, begins or ends.
 inline void tell_host(const Work& work, bool begins) {
   if (here.observer) here.observer->on_work(work, nullptr, begins);
 }

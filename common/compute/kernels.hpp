@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A device's work, one object a Stream: on the CPU a call does it, on a GPU queues it, in order.
+// A device's work. Each Stream has one Kernels: on the CPU a call does work, on a GPU queues it.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -20,7 +20,7 @@ class DeviceEvent {
   Device& device;  // may be gone before the event: passed() leaves it alone
   /// Throws Error (resources) when the device has failed.
   virtual bool passed() const = 0;
-  /// When it was, by the host's clock; of an event that record_time() made and that is passed.
+  /// Returns when it was passed, by the host's clock. Only for passed events of record_time().
   virtual std::chrono::steady_clock::time_point time() const = 0;
 };
 /// Null: a place that has been passed.
@@ -33,8 +33,8 @@ struct LinearShape {
   std::int64_t weights() const { return inputs * outputs; }
 };
 
-/// A text's tokens, of 1 or 2 bytes. Sample s begins where `positions` says, modulo the number of
-/// places where one fits with a token behind it.
+/// A text's tokens, of 1 or 2 bytes. Sample s begins at the random number positions.bits(s), modulo
+/// the number of places at which a sample and the token behind it fit.
 struct TokenSource {
   const std::byte* text;
   std::int64_t length;  // in tokens
@@ -42,7 +42,7 @@ struct TokenSource {
   std::int64_t sequence;  // tokens of a sample
   Generator positions;
 
-  /// Token i of that sample; i = sequence: the one behind it.
+  /// Returns token i of that sample; i = sequence: the token behind the sample.
   HOST_DEVICE std::int64_t token(std::int64_t sample, std::int64_t i) const {
     const auto places = static_cast<std::uint64_t>(length - sequence);
     const auto at = static_cast<std::int64_t>(positions.bits(sample) % places) + i;
@@ -59,43 +59,44 @@ struct TeacherSource {
   static constexpr std::int64_t hidden = 16;
 };
 
-/// Bytes for a GPU's products: cuBLAS's workspace, and room for products that are to be added.
+/// Bytes for a GPU's products: cuBLAS's workspace, and room for products before they are added.
 inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
-/// Tokens of a micro-batch, at most: a GPU sorts them there, in two lists of 4 bytes a token.
+/// A micro-batch has at most so many tokens: a GPU sorts them in that room, with 8 bytes a token.
 inline constexpr std::int64_t most_tokens = product_room_bytes / 8;
-/// Multiprocessors that products leave to messages, and the most blocks of NCCL's: a product's
-/// block stays to its end, and one of NCCL's fills a multiprocessor.
+/// Products leave so many multiprocessors to messages, and NCCL has at most so many blocks. A
+/// product's block stays to its end, and one of NCCL's fills a multiprocessor.
 inline constexpr int message_blocks = 16;
 
-/// Views that meet in a call lie on the kernels' device and do not overlap, but where it says so.
+/// Views of a call lie on the kernels' device and do not overlap, unless its comment says so.
 class Kernels {
  public:
   virtual ~Kernels() = default;
 
   // ---- Order ----
-  /// The place at which all that was handed over so far is done.
+  /// Returns the place at which all work handed over so far is done.
   virtual DeviceEventPtr record() = 0;
-  /// The same, and will know when, by the clocks as `begin` has read them; null on the CPU: now.
+  /// The same, and the event knows its time() once it is passed. begin: an earlier event of this
+  /// kind, whose reading of both clocks is used. Returns null on the CPU: the time is now.
   virtual DeviceEventPtr record_time(const DeviceEventPtr& begin = nullptr) = 0;
-  /// What is handed over from now on starts after that event, of whatever stream.
+  /// Makes all work handed over from now on start after that event, which may be another stream's.
   virtual void wait(const DeviceEventPtr& event) = 0;
-  /// The device's own queue, for a library that is about to put work into it; null on the CPU.
+  /// Returns the device's own queue, for a library that puts work into it; null on the CPU.
   virtual void* queue() = 0;
 
   // ---- Memory ----
   /// to = from, of the same size and dtype; either may lie in the host's memory.
   void copy(ConstView from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
-  /// Between a view and the host's memory, either way.
+  /// The same for `bytes` bytes.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
-  /// Of each token its code, a row of `codes` (256, numbers); to predict is the token behind them.
+  /// A sample has each token's code, a row of `codes` (256, numbers), and predicts the next token.
   virtual void text_samples(const TokenSource& source, ConstView codes, std::int64_t first,
                             View inputs, View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
-  /// The tokens, as numbers in fp32, and of each the one behind it: (batch, sequence).
+  /// A sample has its tokens as numbers in fp32, and predicts the next token of each.
   virtual void token_samples(const TokenSource& source, std::int64_t first, View inputs,
                              View targets) = 0;
 
@@ -103,7 +104,7 @@ class Kernels {
   /// part[i] = random.uniform(number + i) * scale + offset.
   virtual void initialise(View part, const Generator& random, std::uint64_t number, float scale,
                           float offset) = 0;
-  /// Once, before the products below. room: bytes of a GPU's memory; the CPU takes none.
+  /// Call it once, before the products below. room: bytes of a GPU's memory; the CPU takes none.
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
@@ -112,15 +113,14 @@ class Kernels {
   /// and dy's column sums for the bias, stored or added by store() (dtype.hpp); padding 0.
   virtual void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
                                       View grads, Write write) = 0;
-  /// dx = dy W, of the dy that linear_backward_params left.
+  /// dx = dy W, for the dy that linear_backward_params left.
   virtual void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
                                      View dx) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; grad_output = its
   /// gradient * scale. targets: a class a row.
   virtual void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
                              View grad_output, Sums& sums) = 0;
-  /// Adds the mean squared error of all elements to sums.totals.loss; grad_output = its gradient *
-  /// scale.
+  /// Adds the elements' mean squared error to sums.totals.loss; grad_output = its gradient * scale.
   virtual void squared_error(ConstView outputs, ConstView targets, float scale, View grad_output,
                              Sums& sums) = 0;
 
@@ -128,7 +128,7 @@ class Kernels {
   virtual void clear(Sums& sums) = 0;
   /// Waits until sums.totals.loss and sums.totals.squares are what the device has added up.
   virtual void fetch(Sums& sums) = 0;
-  /// x / divisor for every element, rounded once.
+  /// Divides every element by divisor and rounds once.
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.totals.squares.
   virtual void squared_norm(ConstView values, Sums& sums) = 0;
@@ -138,7 +138,7 @@ class Kernels {
                             Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
+  /// Applies adam_element to each; writes rounded weights to state.params, which may overlap grads.
   virtual void adam(const AdamScalars& scalars, const AdamState& state, ConstView grads) = 0;
 
   // ---- For a Llama alone: a row is a token's, or a token's and a head's ----
@@ -149,36 +149,36 @@ class Kernels {
   virtual void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) = 0;
   /// y = x / sqrt(mean of x^2 + 10^-6) * gain, row by row. x, y: (rows, size of gain).
   virtual void rms_norm(ConstView x, ConstView gain, View y) = 0;
-  /// dx = its gradient, stored or added as `how` says, and grads that of the gain. dy becomes what
-  /// the gain's gradient sums up.
+  /// dx = the gradient of x, stored or added as `how` says; grads = that of the gain, as `write`
+  /// says. dy becomes the terms of the gain's gradient.
   virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how,
                                  View grads, Write write) = 0;
-  /// by_kv_head = those heads. rope_cos_sin (tokens, head_dim), fp32: half of a row cosines, half
-  /// sines, by which elements i and i + head_dim / 2 of each head turn; empty: none do.
+  /// by_kv_head = the heads of by_token. rope_cos_sin (tokens, head_dim), fp32: half of a row are
+  /// cosines, half sines, by which elements i and i + head_dim / 2 of a head turn. Empty: none do.
   virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token,
                            ConstView rope_cos_sin, View by_kv_head) = 0;
-  /// The way back, and turns back.
+  /// Copies the heads back to by_token, and turns them back.
   virtual void merge_heads(const HeadsShape& shape, ConstView by_kv_head, ConstView rope_cos_sin,
                            const Matrix& by_token) = 0;
-  /// So many products of a (rows x inner) and b (inner x columns), summed in fp32, rounded once.
+  /// Forms `count` products of a (rows x inner) and b (inner x columns) in fp32, and rounds once.
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
                         std::int64_t columns, const ConstMatrices& a, const ConstMatrices& b,
                         const Matrices& to) = 0;
-  /// In place: the softmax of a row's scores * scale as far as it sees, then zeros.
+  /// Replaces a row's scores by the softmax of scores * scale as far as the row sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
   /// grad_output, the gradient of what causal_softmax made, becomes that of the scores.
   virtual void softmax_backward(const CausalRows& rows, ConstView attention_probs, float scale,
                                 View grad_output) = 0;
   /// y (rows, hidden) = gate / (1 + e^-gate) * up, of gate_up (rows, 2, hidden): gate, up.
   virtual void swiglu(ConstView gate_up, std::int64_t hidden, View y) = 0;
-  /// gate_up becomes its gradient.
+  /// gate_up becomes the gradient of gate and up.
   virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View gate_up) = 0;
   /// y = y + x, rounded.
   virtual void add(ConstView x, View y) = 0;
 };
 
 // Defined in make_kernels.cpp, or, of a GPU, in cuda/.
-/// For a new stream of that device. urgent: a GPU begins its work before that of others.
+/// Makes the kernels of a new stream. urgent: a GPU begins their work before that of other streams.
 std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent = false);
 namespace cuda {
 /// Throws Error (resources) in a build without CUDA.

@@ -4,7 +4,7 @@
 
 namespace zero {
 namespace {
-/// A disk's: it copies and no more.
+/// A disk's kernels, which only copy.
 struct DiskKernels : CpuKernels {
   explicit DiskKernels(Device& disk) : disk(disk) {}
   /// Throws Error (resources) as the disk does, and says of which step and layer.

@@ -6,7 +6,7 @@
 namespace zero {
 /// A row-major matrix in memory, taken as it is or transposed. Elements: View or ConstView.
 template <class Elements> struct MatrixOf {
-  Elements elements;  // rows x columns as stored; of a part of a wider one up to that one's end
+  Elements elements;  // rows x columns as stored; a part of a wider matrix ends with that matrix
   std::int64_t row_stride;  // as stored: the distance between rows
   bool transposed = false;
 
@@ -15,7 +15,7 @@ template <class Elements> struct MatrixOf {
 using Matrix = MatrixOf<View>;
 using ConstMatrix = MatrixOf<ConstView>;
 
-/// Matrices of one shape in memory, each so many elements behind the one before.
+/// Matrices of one shape in memory, each batch_stride elements behind the one before.
 template <class Elements> struct MatricesOf {
   MatrixOf<Elements> first;
   std::int64_t batch_stride = 0;
@@ -25,23 +25,23 @@ template <class Elements> struct MatricesOf {
 using Matrices = MatricesOf<View>;
 using ConstMatrices = MatricesOf<ConstView>;
 
-/// Some heads of an attention: by token they are columns, (sequences, tokens, kv_heads,
-/// heads_per_kv, head_dim); by head of keys, with what they share keys with side by side,
-/// (sequences, kv_heads, tokens, heads_per_kv, head_dim).
+/// Some heads of an attention. By token they are columns: (sequences, tokens, kv_heads,
+/// heads_per_kv, head_dim). By head of keys, the heads that share it lie side by side: (sequences,
+/// kv_heads, tokens, heads_per_kv, head_dim).
 struct HeadsShape {
   std::int64_t sequences, tokens, kv_heads, heads_per_kv, head_dim;
 };
 
-/// Of attention's probabilities, matrices (tokens, q_per_kv, tokens), the rows of tokens [first,
-/// end). They see those up to their own. [0, end) of a row is formed, and nobody reads behind it.
+/// The rows of tokens [first, end) in attention's probabilities, matrices (tokens, q_per_kv,
+/// tokens). A row sees tokens up to its own. Only elements [0, end) of a row are formed and read.
 struct CausalRows {
   std::int64_t tokens, q_per_kv, first, end;
-  std::int64_t elements = tokens;  // of which all rows begin at multiples
+  std::int64_t elements = tokens;  // all rows begin at multiples of it
   std::int64_t rows_in(ConstView all) const { return all.size / (tokens * tokens) * (end - first); }
   HOST_DEVICE std::int64_t seen(std::int64_t row) const {
     return first + row / q_per_kv % (end - first) + 1;
   }
-  /// Where a row begins.
+  /// Returns where a row begins.
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     const std::int64_t of_each = (end - first) * q_per_kv;
     return ((row / of_each * tokens + first) * q_per_kv + row % of_each) * tokens;

@@ -10,12 +10,12 @@
 namespace zero {
 // ---- Where a row begins ----
 
-/// So many elements behind the one before; 0: all rows are one.
+/// Each row begins `elements` behind the one before; 0: all rows are the same.
 struct Strided {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
 };
-/// The row of a table that a number names.
+/// Row r is row numbers[r] of a table.
 struct Named {
   const float* numbers;
   std::int64_t elements;
@@ -23,7 +23,7 @@ struct Named {
     return static_cast<std::int64_t>(numbers[row]) * elements;
   }
 };
-/// Codes of the tokens of samples.
+/// Row r is the code of token r, counted over all samples from `first` on.
 struct Codes {
   TokenSource source;
   std::int64_t first, elements;
@@ -31,9 +31,8 @@ struct Codes {
     return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
 };
-/// Rows numbered by sequence, head of keys, token and head, the head fastest. Strides count
-/// elements, in multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far
-/// faster.
+/// Rows are numbered by sequence, head of keys, token and head, the head fastest. Strides count
+/// elements, in multiples of `elements`. Numbers have 32 bits, which a GPU divides far faster.
 struct HeadRows {
   std::int64_t heads, tokens, kv_heads;
   std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;
@@ -46,7 +45,7 @@ struct HeadRows {
   }
 };
 
-/// An operand of each_row.
+/// An operand of each_row: row r begins begins(r) elements behind `first`.
 template <class Operand, class Begins> struct Rows {
   using Element = typename Operand::Element;
   Operand first;
@@ -74,7 +73,7 @@ struct Behind {
   }
 };
 
-/// sign: -1 turns back.
+/// Turns the pair (x, y) by an angle. sign: 1, or -1 to turn it back.
 struct RotatePair {
   float sign;
   template <class T>
@@ -131,7 +130,7 @@ struct RmsNormBackward {
   }
 };
 
-/// Where a probability is 0 the mask may have hidden it, and grad_output is anything.
+/// Where a probability is 0, the mask may have hidden the token. Then grad_output may be anything.
 struct SoftmaxBackward {
   static constexpr int sums = 1;
   float scale;
@@ -248,7 +247,7 @@ template <class Backend, class Base> class RowWise : public Base {
   }
 
  private:
-  /// Where each head begins in a matrix whose rows are tokens.
+  /// Returns where each head begins in a matrix whose rows are tokens.
   static HeadRows columns_of(const HeadsShape& shape, const auto& by_token) {
     return {.heads = shape.heads_per_kv,
             .tokens = shape.tokens,
@@ -260,8 +259,7 @@ template <class Backend, class Base> class RowWise : public Base {
             .elements = shape.head_dim};
   }
 
-  /// from, to: one row per head of each token, ordered by sequence, kv head, token, and head among
-  /// those of the kv head.
+  /// from, to: one row per head of each token, numbered as in HeadRows.
   template <class From, class To>
   void move_heads(const HeadsShape& shape, const From& from, ConstView rope_cos_sin, float sign,
                   const To& to) {

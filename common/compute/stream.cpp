@@ -10,7 +10,7 @@
 
 namespace zero {
 namespace {
-/// Until its end the calling thread performs a task of `stream`.
+/// While it lives, the calling thread performs a task of `stream`.
 struct Within {
   explicit Within(Stream* stream) : before(std::exchange(here.stream, stream)) {}
   ~Within() { here.stream = before; }
@@ -24,7 +24,7 @@ void wait_for(const DeviceEventPtr& event) {
   using Clock = std::chrono::steady_clock;
   if (!event || event->passed()) return;
   ++event->device.waits;
-  // Most steps, so most waits, are shorter than this; a longer wait leaves the core to others.
+  // The wait yields this long, as most steps are shorter. Then it sleeps, to leave others the core.
   constexpr auto yielding = std::chrono::milliseconds(20);
   for (const auto start = Clock::now(); !event->passed();) {
     if (event->device.check_peers) event->device.check_peers();
@@ -41,7 +41,7 @@ void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
   const auto wake = end - std::chrono::microseconds(100);
   constexpr auto nap = std::chrono::milliseconds(100);
   while (steady_clock::now() < wake) {
-    const TaskScope asleep;  // to the watchdog each nap is a task that ends
+    const TaskScope asleep;  // each nap is a task of its own, so that the watchdog sees tasks end
     std::this_thread::sleep_until(std::min(wake, steady_clock::now() + nap));
   }
   while (steady_clock::now() < end) continue;
@@ -49,7 +49,7 @@ void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
 
 /// A thread that performs tasks in order, until an empty task, which the destructor pushes.
 struct Stream::Worker {
-  /// The host may run ahead by this many tasks: they are memory that no ledger sees.
+  /// At most so many tasks wait, because no ledger counts their memory.
   static constexpr std::size_t most_queued = 4096;
 
   explicit Worker(Stream& stream)
@@ -102,13 +102,13 @@ void Stream::put(std::optional<Work> work, std::function<void()> call) {
 }
 
 void Stream::perform(const Task& task) {
-  here.step = task.step, here.phase = task.phase;  // changes nothing on the caller's own thread
+  here.step = task.step, here.phase = task.phase;  // on the caller's own thread they are the same
   here.order = task.order;
   const Within within(this);
   const TaskScope scope(task.work.value_or(Work{.type = Work::Type::wait}), name_);
   if (!task.work) return task.call();
   part(*task.work, task.call);
-  last_ = {task.work->what, Work::Type::wait, task.work->layer};
+  last_ = {task.work->what, Work::Type::wait, task.work->layer};  // what waits for record() show
 }
 
 Event Stream::record() {

@@ -10,41 +10,41 @@
 
 namespace zero {
 struct RecordedEvent {
-  DeviceEventPtr event;  // what the device has still to do there
-  Work last;  // what the stream did last before it
+  DeviceEventPtr event;  // the device passes it when the stream's work so far is done
+  Work last;  // what the stream did last before the event
 };
-/// A point in a stream's work, passed or still to come. One made of nothing has been passed.
+/// A point in a stream's work, passed or still to come. An Event() has been passed.
 using Event = std::shared_future<RecordedEvent>;
 
-/// An in-order queue of tasks for one device. On the CPU a task does its work, on a GPU it queues
-/// work with kernels(). What a task of a worker stream throws ends the process. Memory that a task
-/// uses must outlive it: synchronise() first.
+/// Queues tasks for one device, which run in order. On the CPU a task does its work, on a GPU it
+/// queues work with kernels(). A task that throws on a stream's own thread ends the process. Memory
+/// that a task uses must outlive the task: synchronise() first.
 class Stream {
  public:
   enum class Mode {
     synchronous,  // a task is called, on the caller's thread, when it is put on the stream
     asynchronous,  // a thread of the stream's own calls the tasks
-    urgent,  // the same, and a GPU begins their work before that of other streams
+    urgent,  // asynchronous, and a GPU begins the tasks' work before that of other streams
   };
 
-  /// name: stays as long as the program. Whoever observes the device is told of it.
+  /// name: stays as long as the program. The device's observer is told of the new stream.
   Stream(const char* name, Device& device, Mode mode = Mode::synchronous);
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;
 
-  /// Puts a task on it, with the caller's phase and step. Where 4096 tasks wait, the caller waits.
+  /// Puts a task on it, with the caller's phase and step. While 4096 tasks wait, the caller waits.
   void run(const Work& work, std::function<void()> task) { put(work, std::move(task)); }
   void run(std::function<void()> task) { put(Work(), std::move(task)); }
-  /// The point at which everything put on the stream so far is done.
+  /// Returns the point at which everything put on the stream so far is done.
   Event record();
-  /// What is put on the stream from now on starts after that point.
+  /// Makes everything put on the stream from now on start after that point.
   void wait(const Event& event);
   /// Blocks until the stream is idle.
   void synchronise();
 
   Device& device() const { return device_; }
-  /// The device's work, for tasks of this stream.
+  /// Returns the kernels with which this stream's tasks work.
   Kernels& kernels() const { return *kernels_; }
 
   /// Calls `task` as a part of the calling task, for observers. The part also ends if it throws.
@@ -61,7 +61,7 @@ class Stream {
  private:
   struct Worker;
   struct Task {
-    std::optional<Work> work;  // none: a point or a wait of the stream's own
+    std::optional<Work> work;  // empty: the task only records or waits for an Event
     int step = 0;
     Phase phase = Phase::setup;
     int order = 0;
@@ -78,7 +78,7 @@ class Stream {
   Device& device_;
   StreamObserver* const observer_;  // null: nobody observes
   const std::unique_ptr<Kernels> kernels_;
-  Work last_;  // of its thread: what it did last
+  Work last_;  // what the thread that performs the tasks did last
   std::unique_ptr<Worker> worker_;  // none when synchronous; goes first
 };
 }  // namespace zero

@@ -4,24 +4,24 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// Bytes in a GPU's memory behind Sums: the two sums, and room for so many blocks' partial sums.
+/// A Sums has so many bytes of a GPU's memory, for the two sums and for partial sums of blocks.
 inline constexpr std::int64_t most_partial_sums = 8192;
 inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
 
-/// Two sums of a step: what its result is formed of.
+/// The two sums of a step, from which step_result() forms the step's result.
 struct Totals {
   double loss = 0;  // of the micro-batches' mean losses
-  double squares = 0;  // of gradients, scaled as they are
+  double squares = 0;  // of the squared gradients, still multiplied by the loss scale
 };
 
-/// One rank's two sums. On a GPU they grow in its memory until fetch().
+/// One rank's two sums. A GPU adds them up in its own memory until fetch().
 struct Sums {
   explicit Sums(Device& device)
       : on_gpu(device, Kind::workspace, device.type == DeviceType::cuda ? gpu_sums_bytes : 0,
                true) {}
 
   Totals totals;
-  double squares_on_host = 0;  // of gradients that the host's cores look after
+  double squares_on_host = 0;  // of gradients that the host's cores square
   Buffer on_gpu;
 };
 }  // namespace zero

@@ -13,26 +13,26 @@ namespace zero {
 namespace {
 using namespace std::chrono;
 
-/// Counts time in which this process runs.
+/// The watchdog counts ticks, which pass only while this process runs.
 constexpr auto tick = 50ms;
-/// More time where nobody names a rank that is waited for: its peers, which can, come first.
+/// If no task can name the rank that it waits for, the watchdog waits longer: a peer may name it.
 constexpr auto others_first = 1s;
-/// Else tasks would order threads, and ThreadSanitizer see fewer races.
+/// A stronger order would order threads, so that ThreadSanitizer would see fewer races.
 constexpr auto relaxed = std::memory_order_relaxed;
 
 std::atomic<int> begun = 0, ended = 0;  // tasks
 std::atomic<milliseconds> standstill{};  // from the limit on; until then 0
 
-/// The last task begun but for waits: what they wait for says more. Read when nothing begins.
+/// The last task that began, without waits: what they wait for says more. Read when nothing begins.
 struct {
   std::atomic<const char*> what = "the start", stream;
   std::atomic<int> layer, step;
   std::atomic<Phase> phase;
 } last;
 
-/// By waits_for(), at this standstill. Never destroyed, as a job may run on while statics go.
+/// The text of waits_for() at this standstill. Never destroyed: a job may outlive statics.
 std::string& told = *new std::string;
-std::mutex mutex;  // guards it
+std::mutex mutex;  // guards `told`
 
 std::string describe(const Work& work, const char* stream) {
   return describe(work) + " on " + (stream ? std::string("stream ") + stream : "the host");

@@ -19,26 +19,26 @@ struct Work {
   std::int64_t bytes = 0;  // of these elements
   std::vector<ConstView> reads{}, writes{};  // of activations only what an MLP writes, for traces
 
-  /// Where the first view lies that is written, or else read; without a view: on the device.
+  /// Returns where the first view lies that is written, or else read; without views: the device.
   Place place() const {
     const std::vector<ConstView>& of = writes.empty() ? reads : writes;
     return of.empty() ? Place::device : of[0].place();
   }
-  /// Of a transfer: whose bus carries it, the device's or the disk's.
+  /// Call it for a transfer. Returns whose bus carries it, the device's or the disk's.
   Place bus() const {
     const Place from = reads.empty() ? Place::device : reads[0].place();
     return from == Place::host ? place() : from;
   }
 };
 
-/// Describes a task; layer and elements are those of the first view that it writes, or else reads.
+/// Makes a task's Work; takes layer and elements from the first view that it writes, or else reads.
 inline Work work_on(const char* what, std::vector<ConstView> reads, std::vector<ConstView> writes,
                     Work::Type type = Work::Type::compute) {
   const ConstView of = writes.empty() ? reads.at(0) : writes[0];
   return {what, type, of.layer, of.size, of.bytes(), std::move(reads), std::move(writes)};
 }
 
-/// "all_gather of layer 3".
+/// Describes work, as "all_gather of layer 3".
 inline std::string describe(const Work& work) {
   return work.what + (work.layer < 0 ? "" : " of layer " + std::to_string(work.layer));
 }

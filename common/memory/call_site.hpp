@@ -5,8 +5,8 @@
 #include <utility>
 
 namespace zero {
-/// The line of a call, while it lasts: a last parameter `CallSite = {}` records the line that
-/// calls. Nested calls form a list from the innermost one to the trainer's.
+/// A function's last parameter, `CallSite = {}`, records the line of the call while the call lasts.
+/// Nested calls form a list from the innermost one to the trainer's.
 class CallSite {
  public:
   CallSite(std::source_location at = std::source_location::current())

@@ -15,7 +15,7 @@ namespace zero {
 enum class DeviceType { cpu, cuda };
 template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 
-/// The ledger in which an allocation is booked.
+/// Where memory lies. Each place has a ledger of its own.
 enum class Place { device, host, disk };
 template <> inline constexpr std::array names_of<Place>{"device", "host", "disk"};
 
@@ -28,13 +28,14 @@ template <> inline constexpr std::array names_of<Direction>{"to_host", "from_hos
 constexpr Direction direction_to(Place place) {
   return place == Place::host ? Direction::to_host : Direction::from_host;
 }
-/// The name of such a copy in traces and logs, by the place at the other end of the host's bus.
+/// A copy's name in traces and logs, by the place from or to which the host copies: never the host.
 inline constexpr By<Place, By<Direction, const char*>> copy_names{
     By<Direction, const char*>{"to_host", "to_device"}, By<Direction, const char*>{},
     By<Direction, const char*>{"read", "write"}};
 
+/// The connection between a host and its device, or its disk.
 struct Bus {
-  double gb_per_s = 0;  // 10^9 bytes; copies are slowed down to it; 0: they are not
+  double gb_per_s = 0;  // copies each way are slowed down to so many 10^9 bytes/s; 0: they are not
   /// Bytes copied so far, by direction. Read them when the streams are idle.
   By<Direction, std::atomic<std::int64_t>> bytes{};
 };
@@ -46,13 +47,13 @@ using View = ViewOf<std::byte>;
 using ConstView = ViewOf<const std::byte>;
 class StreamObserver;  // of a stream: compute/here.hpp
 
-/// Receives callbacks on the trainer's thread. What it throws in a destructor ends the process.
+/// Receives callbacks on the trainer's thread. If one throws in a destructor, the process ends.
 class DeviceObserver {
  public:
   virtual ~DeviceObserver() = default;
-  /// Called for each new stream. Returns what observes the stream and outlives it; null: nothing.
+  /// Returns a new stream's observer, or null. The caller does not own it. It outlives the stream.
   virtual StreamObserver* stream_observer(const char* stream) = 0;
-  /// `bytes` more (negative: fewer) are in use on that device. view: for which elements, or null.
+  /// Called when `bytes` more (negative: fewer) are in use on `on`. view: the elements, or null.
   virtual void on_booked(const Device& on, Kind kind, std::int64_t bytes,
                          const ConstView* view) = 0;
 };
@@ -64,9 +65,9 @@ class Device {
 
   const DeviceType type;
   const Place place;
-  /// The host beside this device; a host's is itself.
+  /// Returns the host beside this device. Called on a host, returns that host.
   Device& host() { return host_ ? *host_ : *this; }
-  /// For a device that computes: itself, its host, or its host's disk.
+  /// Call it on a device that computes. Returns that device, its host, or its host's disk.
   Device& at(Place there) {
     return there == Place::device ? *this : there == Place::host ? host() : *host().disk_;
   }
@@ -74,25 +75,28 @@ class Device {
   /// Each thread that works for the device calls it once, first.
   virtual void bind_thread() {}
 
-  Bus bus;  // between it and its host
+  Bus bus;  // between this device, or disk, and its host
   std::string folder = "/var/tmp";  // of a disk: where its files are
-  int threads = 1;  // of a CPU: threads that share Adam's work on a stream made from now on
-  std::function<void()> check_peers;  // polled while the host waits; throws if a peer is gone
-  int fp64_costs = 1;  // how many times as long as in fp32 an operation takes in fp64
-  std::int64_t allocations = 0;  // calls of allocate() so far; pinned memory counts on the GPU
+  int threads = 1;  // of a CPU: how many share Adam's work, on streams that are made after this
+  /// NCCL's transport sets it; else null. A host that waits calls it; it throws if a peer is gone.
+  std::function<void()> check_peers;
+  int fp64_costs = 1;  // the time of an operation in fp64, in units of its time in fp32
+  std::int64_t allocations = 0;  // calls of allocate() so far; a GPU counts its pinned memory
   std::atomic<std::int64_t> waits = 0;  // how often the host has waited for the device's queue
 
-  /// Zeroed memory, aligned to at least 64 bytes; null when the system gives none.
+  /// Returns zeroed memory, aligned to at least 64 bytes, or null if the system has none left. The
+  /// caller must release() it with the same memory_type.
   virtual std::byte* allocate(std::int64_t bytes, Memory memory_type) = 0;
   virtual void release(std::byte* memory, Memory memory_type) noexcept = 0;
-  /// Copies now. Either end may be host memory. No stream may be using the memory.
+  /// Copies now. Either end may be host memory. No stream may use the memory. Throws Error
+  /// (resources), for example when a disk cannot be read.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// Bytes that could still be allocated; on the host, by the system's estimate.
+  /// Returns how many bytes could still be allocated; on a host the system estimates it.
   virtual std::int64_t available() const = 0;
-  /// The maker's name of the device; empty for a CPU.
+  /// Returns the maker's name of the device; empty for a CPU.
   virtual std::string name() const { return ""; }
   const Ledger& ledger() const { return ledger_; }
-  /// Ledger's functions of these names, and their callbacks.
+  // These three call the ledger's functions of the same names, and tell the observer.
   void reserve(Kind kind, std::int64_t bytes, bool resident) {
     ledger_.reserve(kind, bytes, resident);
     if (resident && observer_) observer_->on_booked(*this, kind, bytes, nullptr);
@@ -107,17 +111,17 @@ class Device {
     for (const Place there : every<Place>) at(there).observer_ = by;
   }
   DeviceObserver* observer() const { return observer_; }
-  /// The tensors that a trainer holds here, in the order of their construction.
+  /// Returns the tensors that a trainer holds here, in the order of their construction.
   std::span<StateTensor* const> state_tensors() { return state_tensors_; }
   std::span<const StateTensor* const> state_tensors() const { return state_tensors_; }
-  /// Of a host: a number for memory, on it or its device, that is lent for a while. Traces show it.
+  /// Call it on a host. Returns a new number, for traces, of lent memory there or on its device.
   int new_slot() { return slots_++; }
 
  protected:
   Device(DeviceType type, Place place) : type(type), place(place) {}
 
   std::unique_ptr<Device> host_;
-  std::unique_ptr<Device> disk_;  // a host's
+  std::unique_ptr<Device> disk_;  // only a host has one
 
  private:
   friend class StateTensor;  // adds and removes itself
@@ -127,7 +131,8 @@ class Device {
   int slots_ = 0;
 };
 
-/// Bytes. Transfers between memory and a disk begin at multiples of it.
+/// Bytes of a disk's page. On a disk each layer's part of a tensor begins at a page. Whole pages
+/// bypass the system's page cache (disk.cpp).
 inline constexpr std::int64_t disk_page = 4096;
 std::unique_ptr<Device> make_disk();
 std::unique_ptr<Device> make_cpu();
@@ -141,7 +146,7 @@ struct Gpus {
 
 // Defined in compute/cuda/; a build without CUDA has a file that finds no GPU.
 Gpus visible_gpus();
-/// GPU `number`, on which this process works from now on. others: the run has other ranks, for
-/// whose messages matrix products leave room. Throws Error (resources) when the GPU cannot be had.
+/// Opens GPU `number`, on which this process works from now on. others: the run has other ranks, so
+/// products leave up to message_blocks multiprocessors to messages. Throws Error (resources).
 std::unique_ptr<Device> make_gpu(int number = 0, bool others = false);
 }  // namespace zero

@@ -75,7 +75,7 @@ class Disk : public Device {
 
     const std::int64_t bytes;
     const int cached;  // the file, read and written through the system's page cache
-    int direct;  // the same file, past the page cache; -1 where the file system cannot do it
+    int direct;  // the same file, past the page cache; -1: the file system cannot do it
   };
 
   /// Throws Error (resources) if there is no such folder, or it is in the machine's memory.
@@ -90,7 +90,7 @@ class Disk : public Device {
     return system;
   }
 
-  /// The file and the position in it for which the address stands; null: none.
+  /// Returns the file and the position in it for which the address stands; null: no file.
   std::pair<const File*, std::int64_t> find(const std::byte* address) const {
     const auto next = files_.upper_bound(address);
     if (next == files_.begin()) return {};

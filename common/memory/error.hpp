@@ -8,14 +8,14 @@
 namespace zero {
 enum class ExitCode { usage = 2, data = 3, communication = 4, numerics = 5, resources = 6 };
 
-/// One sentence: what is wrong, with numbers, and what to do. The program ends with it and `code`.
+/// Says in one sentence what is wrong, with numbers, and what to do. The program ends with `code`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what) : std::runtime_error(what), code(code) {}
   const ExitCode code;
 };
 
-/// A precondition of our own code. Throws std::logic_error, with the caller's name, if it fails.
+/// If a precondition of our own code does not hold, throws std::logic_error with the caller's name.
 void expect(bool holds, const char* what,
             std::source_location where = std::source_location::current());
 

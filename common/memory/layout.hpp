@@ -9,10 +9,10 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Sizes and positions; it has no memory of its own. The tensors of a layer form one flat vector (a
-/// linear layer's weight, out x in, row-major, then its bias), padded to a multiple of
-/// alignment * ranks. Rank r owns the r-th equal part of every layer. All sizes are in elements.
-/// They include padding, except parameters(), used_size() and first_parameter().
+/// Computes sizes and positions. The tensors of a layer form one flat vector (a linear layer's
+/// weight, out x in, row-major, then its bias), padded to a multiple of alignment * ranks. Rank r
+/// owns the r-th equal part of every layer. All sizes are in elements, and include padding, except
+/// parameters(), used_size() and first_parameter().
 class Layout {
  public:
   /// sizes: elements of each layer. Throws std::logic_error if there is none, or one is < 1. The
@@ -34,24 +34,24 @@ class Layout {
   int ranks() const { return ranks_; }
   int layers() const { return static_cast<int>(sizes_.size()); }
   std::int64_t parameters() const { return starts_.back(); }
-  /// Of all layers: the size of a Replicated.
+  /// Returns the size of all layers, which a Replicated has.
   std::int64_t full_size() const { return padded_starts_.back(); }
-  /// Of this rank's parts of all layers: the size of a Sharded.
+  /// Returns the size of this rank's parts of all layers, which a Sharded has.
   std::int64_t shard_size() const { return full_size() / ranks_; }
   std::int64_t largest_layer() const { return largest_; }
   std::int64_t layer_size(int l) const { return padded_starts_[l + 1] - padded_starts_[l]; }
   std::int64_t used_size(int l) const { return sizes_[l]; }
-  /// The position of layer l's first element among all layers.
+  /// Returns the position of layer l's first element among all layers.
   std::int64_t layer_offset(int l) const { return padded_starts_[l]; }
-  /// The number of layer l's first parameter, counted over all layers without padding.
+  /// Returns the number of layer l's first parameter, counted over all layers without padding.
   std::int64_t first_parameter(int l) const { return starts_[l]; }
   std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
   std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }
 
  private:
-  std::vector<std::int64_t> sizes_;
-  std::vector<std::int64_t> starts_{0};
-  std::vector<std::int64_t> padded_starts_{0};
+  std::vector<std::int64_t> sizes_;  // [l]: without padding
+  std::vector<std::int64_t> starts_{0};  // [l]: sum of the sizes before layer l; [layers()]: of all
+  std::vector<std::int64_t> padded_starts_{0};  // the same with padding
   std::int64_t largest_ = 0;
   int rank_;
   int ranks_;

@@ -15,13 +15,13 @@ inline constexpr std::array names_of<Kind>{"parameters",  "gradients", "optimize
 
 struct KindBytes {
   std::int64_t reserved = 0;  // allocated; it happens before the first step
-  std::int64_t resident = 0;  // the part of these that is in use throughout the run
-  std::int64_t now = 0;  // resident, and in use for a while at this moment
+  std::int64_t resident = 0;  // the part of `reserved` that is in use throughout the run
+  std::int64_t now = 0;  // resident bytes, and those that are lent at this moment
   std::int64_t peak = 0;  // the largest `now` so far
 };
 
-/// Used only by the trainer's thread. It books the bytes of a task when it puts the task on a
-/// stream, not when the stream runs it, so that the figures do not depend on scheduling.
+/// Only the trainer's thread uses it, and books a task's bytes when it puts the task on a stream,
+/// not when the stream runs the task. So the figures do not depend on scheduling.
 class Ledger {
  public:
   /// Books allocated bytes; negative: freed ones. resident: they are in use from now on.
@@ -31,7 +31,7 @@ class Ledger {
     kinds_[kind].resident += bytes;
     book(kind, bytes);
   }
-  /// Books bytes that are in use for a while; negative: that no longer are.
+  /// Books bytes that are lent; negative: bytes that are given back.
   void book(Kind kind, std::int64_t bytes) {
     KindBytes& booked = kinds_[kind];
     booked.now += bytes;
@@ -40,7 +40,7 @@ class Ledger {
   }
 
   const KindBytes& of(Kind kind) const { return kinds_[kind]; }
-  /// The peak of the sum over all kinds, whose own peaks may be at different moments.
+  /// Returns the peak of the sum over all kinds, whose own peaks may be at different moments.
   std::int64_t peak_of_total() const { return peak_of_total_; }
   std::int64_t reserved() const { return sum(&KindBytes::reserved); }
   void restart_peaks() {

@@ -25,9 +25,8 @@ class Cpu : public Device {
     const std::int64_t small_alignment = place == Place::host ? disk_page : 64;
     const std::int64_t huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? small_alignment : huge_page;
-    // As aligned_alloc demands.
     const std::int64_t rounded_up = (bytes + alignment - 1) / alignment * alignment;
-    void* memory = std::aligned_alloc(alignment, rounded_up);
+    void* memory = std::aligned_alloc(alignment, rounded_up);  // takes whole multiples only
     if (!memory) return nullptr;
     // Huge pages save address translations. If the system refuses, the program is only slower.
     if (alignment == huge_page) madvise(memory, rounded_up, MADV_HUGEPAGE);

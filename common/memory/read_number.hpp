@@ -7,7 +7,7 @@
 #include <string_view>
 
 namespace zero {
-/// The number that the whole text is; empty if it is anything else, or does not fit the type.
+/// Returns the number that the whole text is; empty if it is none, or does not fit the type.
 template <class Number> std::optional<Number> read_number(std::string_view text) {
   Number number{};
   const char* const end = text.data() + text.size();
@@ -15,7 +15,7 @@ template <class Number> std::optional<Number> read_number(std::string_view text)
   return error == std::errc() && read_to == end ? std::optional(number) : std::nullopt;
 }
 
-/// The number in that environment variable; empty if it is not set, or no number.
+/// Returns the number in that environment variable; empty if it is not set, or no number.
 inline std::optional<int> environment_number(const char* name) {
   const char* const text = std::getenv(name);
   return text ? read_number<int>(text) : std::nullopt;

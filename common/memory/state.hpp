@@ -9,7 +9,7 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What a tensor holds throughout a run. staged: elements between a device and its host.
+/// What a tensor holds throughout a run. staged: elements on their way between device and host.
 enum class State { parameters, gradients, master, momentum, variance, staged };
 template <>
 inline constexpr std::array names_of<State>{"parameters", "gradients", "master",
@@ -20,7 +20,7 @@ constexpr Kind kind_of(State state) {
   return kinds[state];
 }
 
-/// The same view, described as layer l's elements from position `start` on.
+/// Returns the view, described as layer l's elements from position `start` on.
 template <class Elements>
 Elements part_of_layer(const Layout& layout, Elements elements, int l, std::int64_t start) {
   elements.layer = l;
@@ -37,7 +37,7 @@ class StateTensor {
 
   View view() { return elements_.view(); }
   ConstView view() const { return elements_.view(); }
-  /// The elements of layer l that are here, and this rank's part of these.
+  /// local() returns the elements of layer l that are here, shard() this rank's part of them.
   virtual View local(int l) = 0;
   virtual View shard(int l) = 0;
 
@@ -51,7 +51,7 @@ class StateTensor {
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
     device.state_tensors_.push_back(this);
   }
-  /// Elements [offset, offset + size) of `all`, which are layer l's from position `start` on.
+  /// Returns elements [offset, offset + size) of `all`: layer l's from position `start` on.
   template <class Elements>
   Elements part(Elements all, std::int64_t offset, std::int64_t size, int l,
                 std::int64_t start) const {
@@ -66,7 +66,7 @@ class StateTensor {
   Tensor elements_;
 };
 
-/// All layers, whole, on every rank.
+/// Holds all layers, whole, on every rank.
 class Replicated : public StateTensor {
  public:
   Replicated(Device& device, const Layout& layout, State state, Dtype dtype)
@@ -85,7 +85,7 @@ class Replicated : public StateTensor {
   }
 };
 
-/// This rank's part of every layer. On a disk the part of each layer begins at a page.
+/// Holds this rank's part of every layer. On a disk the part of each layer begins at a page.
 class Sharded : public StateTensor {
  public:
   Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
@@ -124,7 +124,7 @@ template <class Holder> class Optional {
   std::optional<Holder> holder_;
 };
 
-/// Memory for any one whole layer, lent for a while. It may move, as its Scratch stays in place.
+/// Lends memory for any one whole layer. Movable, because its Scratch stays where it is.
 class LayerBuffer {
  public:
   LayerBuffer(Device& device, const Layout& layout, State state, Dtype dtype)

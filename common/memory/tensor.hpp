@@ -12,8 +12,8 @@ namespace zero {
 template <class Byte, class T>
 using SameConst = std::conditional_t<std::is_const_v<Byte>, const T, T>;
 
-/// Points to `size` elements that it does not own: `used` ones, then zeros as padding. A View may
-/// write them. A ConstView only reads them; a View converts to it.
+/// Points to `size` elements that it does not own: `used` values, then zeros as padding. A View may
+/// write the elements. A ConstView only reads them; a View converts to a ConstView.
 template <class Byte> struct ViewOf {
   Byte* data = nullptr;
   std::int64_t size = 0;
@@ -22,10 +22,10 @@ template <class Byte> struct ViewOf {
   Device* device = nullptr;  // null: host memory in no ledger
   int layer = -1;  // of the model; -1: no layer
   std::int64_t start = 0;  // position of the first element within the layer
-  const char* name = nullptr;  // of the State that it belongs to; null: none, as for activations
-  int slot = -1;  // number of the memory that is lent for it; -1: it is held throughout
+  const char* name = nullptr;  // of the State that the elements are part of; null: of no State
+  int slot = -1;  // number of the lent memory in which they lie; -1: memory that is not lent
 
-  /// Elements [offset, offset + count). Throws std::logic_error if they are not inside the view.
+  /// Returns elements [offset, offset + count). Throws std::logic_error if the view has not all.
   ViewOf part(std::int64_t offset, std::int64_t count) const {
     expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
     const auto left = std::clamp<std::int64_t>(used - offset, 0, count);
@@ -50,7 +50,7 @@ template <class Byte> struct ViewOf {
   }
 };
 
-/// A view's elements for the CPU to read: of a GPU or a disk, a copy. Work on them must be done.
+/// Lets the CPU read a view's elements; copies those of a GPU or disk. Work on them must be done.
 class OnHost {
  public:
   explicit OnHost(ConstView view);
@@ -61,14 +61,14 @@ class OnHost {
   ConstView view_;
 };
 
-/// Owns zeroed, 64-byte aligned memory. No work may use it when the object goes. Move-only.
+/// Owns zeroed, 64-byte aligned memory. No work may use it when the Buffer is destroyed. Move-only.
 class Buffer {
  public:
   /// Books `bytes` in the device's ledger. gaps: more bytes, in no ledger, which let parts begin at
   /// pages of a disk. Throws Error (resources) if the device does not give the memory.
   Buffer(Device& device, Kind kind, std::int64_t bytes, bool resident,
          Memory memory = Memory::ordinary, std::int64_t gaps = 0);
-  /// Pinned memory of the host beside a GPU, in no ledger. Throws like the other constructor.
+  /// Takes pinned memory of the host beside a GPU, in no ledger. Throws like the other constructor.
   Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() { return memory_.get(); }
@@ -91,7 +91,7 @@ class Buffer {
   std::unique_ptr<std::byte, Release> memory_;
 };
 
-/// Elements that are in use for as long as the object lives: the resident bytes.
+/// Owns elements that are in use as long as the Tensor lives: the ledger's resident bytes.
 class Tensor {
  public:
   Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size,
@@ -112,7 +112,7 @@ class Tensor {
 
 class Scratch;
 
-/// Elements of a Scratch, which must outlive it: in use until give_back() or its end. Move-only.
+/// Borrows elements of a Scratch until give_back() or its own end. The Scratch must outlive it.
 class Borrowed {
  public:
   /// Throws std::logic_error after give_back().
@@ -131,7 +131,7 @@ class Borrowed {
   View view_;
 };
 
-/// Memory, reserved at construction, that is lent for a while. Immovable, as Borrowed points to it.
+/// Reserves memory at construction, and lends it. Immovable, because each Borrowed points to it.
 class Scratch {
  public:
   Scratch(Device& device, Kind kind, Dtype dtype, std::int64_t size)
@@ -139,7 +139,7 @@ class Scratch {
         all_{buffer_.data(), size, size, dtype, &device} {}
   Scratch(const Scratch&) = delete;
 
-  /// Books all bytes as in use until the last borrower gives back. The old values are still there.
+  /// Lends the elements, with their old values. All bytes are in use until nobody borrows any more.
   Borrowed borrow() { return borrow(all_); }
   /// The same, but lends only that part of all().
   Borrowed borrow(View part);
@@ -150,6 +150,6 @@ class Scratch {
   Buffer buffer_;
   View all_;
   int borrowers_ = 0;
-  ConstView lent_;  // to the first of them
+  ConstView lent_;  // to the first borrower
 };
 }  // namespace zero

@@ -11,7 +11,8 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
-  // In fp32 the parameters are the master weights, unless Adam runs on the host, on a copy of them.
+  // With fp32 the parameters are the master weights. If the card stages(), Adam updates a copy of
+  // them on the host, so there are master weights in every dtype: bf16 stands for that.
   Prediction plan{.optimizer = optimizer_bytes(card.stages() ? Dtype::bf16 : options.dtype),
                   .parameters = layout.parameters(),
                   .padded = all,
@@ -19,7 +20,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   for (const Phase phase : step_phases) {
     plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
   }
-  // Adds elements of `each` bytes; throughout: resident, else lent in a step.
+  // Adds `elements` of `each` bytes. words: their number's formula. throughout: resident, not lent.
   const auto need = [&](Place place, Kind kind, std::int64_t each, std::int64_t elements,
                         const std::string& words, bool throughout) {
     auto& [resident, peak, formula] = plan.bytes[place][kind];
@@ -35,7 +36,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const auto several = [](int number, const std::string& what) {
     return number > 1 ? fmt::format("{} x {}", number, what) : what;
   };
-  // Adds what is held of all elements, and `layers` whole layers that are lent besides.
+  // Adds a rank's share of all elements, and besides it `layers` whole layers, which are lent.
   const auto hold = [&](Kind kind, Placement how, std::int64_t each, int layers = 0) {
     const std::int64_t shares = how == Placement::replicated ? 1 : n;
     need(place_of(how), kind, each, all / shares, share(all, shares), true);
@@ -51,22 +52,22 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   hold(Kind::optimizer, k, plan.optimizer);
   // The staged gradients count as communication.
   if (card.stages()) hold(Kind::communication, Placement::sharded_on_host, w);
-  // Gradients that are copied to the host, to be added to those of earlier micro-batches.
+  // Two buffers on the host receive gradients that are added to those of earlier micro-batches.
   if (place_of(g) == Place::host && options.accumulate > 1)
     need(Place::host, Kind::communication, w, 2 * layer / n, several(2, share(layer, n)), true);
   const auto [to_host, to_device] = card.copied;
-  const auto bytes_a = [&](double times) { return static_cast<std::int64_t>(times) * w; };
+  const auto bytes_per_parameter = [&](double rate) { return static_cast<std::int64_t>(rate) * w; };
   plan.copies[Place::device] = {
-      Prediction::Copies{bytes_a(to_host.in(options.accumulate)), 0},
-      Prediction::Copies{bytes_a(to_device.a_micro_batch * options.accumulate),
-                         bytes_a(to_device.a_step)}};
+      Prediction::Copies{bytes_per_parameter(to_host.in(options.accumulate)), 0},
+      Prediction::Copies{bytes_per_parameter(to_device.a_micro_batch * options.accumulate),
+                         bytes_per_parameter(to_device.a_step)}};
   if (place_of(k) == Place::disk) {
     const std::int64_t piece = std::min(options.piece, layer / n);
     const int pieces = card.borrowed.pieces;
     need(Place::host, Kind::optimizer, plan.optimizer, pieces * piece,
          several(pieces, grouped(piece)), true);
     plan.copies[Place::disk].all.fill({0, plan.optimizer});
-    // The first pieces are read ahead of the next step, also if that step is skipped.
+    // Each step begins to read its first pieces before it knows whether it is skipped.
     for (int l = 0, read = 0; l < layout.layers(); ++l) {
       for (std::int64_t at = 0; at < layout.shard_size(l); at += piece) {
         if (++read > pieces) break;
@@ -116,7 +117,7 @@ Prediction::Traffic Prediction::traffic(Steps steps) const {
     all.sent[phase] = product(shards, shard);
     sent += shards;
   }
-  // When every rank has sent its part to another rank, all of the padding has been sent once.
+  // If each rank sends its shard once, together they send all of the padding once.
   all.padding = product(sent, padded - parameters);
   return all;
 }
@@ -126,13 +127,15 @@ std::string Prediction::formula(Phase phase) const {
 }
 
 namespace {
-/// Says how many bytes plan and `besides` need in those places, if more than allowed; else empty.
+/// Returns a sentence if plan's peak in those places, plus `besides`, exceeds `allowed`, else an
+/// empty text. All in bytes. words: what follows the number; more: what one could have more of.
 std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
                      std::int64_t allowed, const std::string& words, const std::string& more,
                      std::int64_t besides = 0) {
   std::int64_t needs = 0;
   for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
   if (needs + besides <= allowed) return "";
+  // If data take more than half, only fewer of them help.
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
   const std::string advice =
       data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
@@ -160,6 +163,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   const auto check = [](const std::string& missing) {
     if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
+  // whose: of which memory; by: what the ranks share.
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
                                const std::string& whose, const char* by, std::int64_t besides = 0) {
     const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",

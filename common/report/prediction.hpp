@@ -8,7 +8,7 @@
 #include "train/data.hpp"
 
 namespace zero {
-/// "1 rank", "2 ranks".
+/// Returns a number with what it counts, as "1 rank" or "2 ranks".
 inline std::string counted(std::int64_t number, const char* what) {
   return grouped(number) + " " + what + (number == 1 ? "" : "s");
 }
@@ -30,7 +30,7 @@ struct Prediction {
     std::string formula{};  // of the peak, with the run's numbers: "4 x (526 336/4 + 65 792)"
   };
   By<Place, By<Kind, Bytes>> bytes{};  // on host and disk all are resident
-  /// The sum of a figure over all kinds. The sum of the peaks is the number of reserved bytes.
+  /// Returns the sum of a figure over all kinds. The peaks' sum is the number of reserved bytes.
   std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
     for (const Bytes& kind : bytes[place]) sum += kind.*figure;
@@ -41,7 +41,7 @@ struct Prediction {
     std::int64_t skipped = 0;  // steps without an update, among `all`
     bool last_skipped = false;
   };
-  /// What passes in a number of steps.
+  /// What ranks send and copy in a number of steps.
   struct Traffic {
     By<Phase, std::int64_t> sent{};  // elements, by one rank
     std::int64_t padding = 0;  // elements of padding among `sent`, of all ranks together
@@ -49,7 +49,7 @@ struct Prediction {
     By<Place, By<Direction, std::int64_t>> copied{};  // bytes over one rank's buses
   };
   Traffic traffic(Steps steps) const;
-  /// The formula of the elements sent in a step, with the run's numbers: "2 x 526 336 x 3/4".
+  /// Returns the formula of the elements sent in a step, with its numbers: "2 x 526 336 x 3/4".
   std::string formula(Phase phase) const;
 
   std::int64_t optimizer = 0;  // bytes per parameter, with master weights
@@ -62,13 +62,13 @@ struct Prediction {
   std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
 
-/// Throws Error (data) like source_bytes.
+/// Predicts a run on ranks that share `layout`. Throws Error (data) like source_bytes().
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
-/// Bytes of a GPU's memory that a rank leaves to libraries: a guess for the code of their kernels,
-/// and what NCCL allocates with the first message to each other rank of the machine. Over NVLink
-/// these are 10 + 2 MiB for each thread block of NCCL's (transport/p2p.cc of NCCL 2.28).
+/// Returns the bytes of a GPU's memory that a rank leaves to libraries: a guess for their kernels'
+/// code, and what NCCL allocates with the first message to each of nccl_peers, the machine's other
+/// ranks: over NVLink 10 + 2 MiB for each of NCCL's thread blocks (transport/p2p.cc of NCCL 2.28).
 constexpr std::int64_t bytes_for_libraries(int nccl_peers) {
   return (std::int64_t{512} + nccl_peers * message_blocks * (10 + 2)) << 20;
 }

@@ -38,7 +38,7 @@ Json run_json(const Run& run, const Communicator& comm) {
           {"layers", run.layout.layers()}};
 }
 
-/// With what is in it; none for an empty path. Throws Error (usage) when it cannot be written.
+/// Opens a file to append to it; none for an empty path. Throws Error (usage) if that fails.
 File open_output(const char* option, const std::string& path) {
   if (path.empty()) return {nullptr, std::fclose};
   File file(std::fopen(path.c_str(), "a"), std::fclose);
@@ -48,8 +48,8 @@ File open_output(const char* option, const std::string& path) {
   return file;
 }
 
-/// Of the log that is there, with all up to the step after which the run is resumed. Throws Error
-/// (usage) unless it is of a run like this one and has that step.
+/// Returns how many bytes of the old log to keep: up to the step after which the run is resumed.
+/// Throws Error (usage) unless the log is of a run like this one and has that step.
 std::uintmax_t bytes_to_keep(const Run& run, const Communicator& comm) {
   std::ifstream file(run.options.log);
   std::string line, why = file ? "" : std::strerror(errno);
@@ -92,7 +92,6 @@ void print_header(const Run& run, const Communicator& comm) {
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
       gpu_name.empty() ? "" : fmt::format(" ({})", gpu_name));
-  // What stands for a device, its memory or its bus where there is none, or another than there is.
   if (run.card.offloads() && run.device.type == DeviceType::cpu) {
     fmt::print("the device is modelled, its memory in a ledger of its own\n");
   }
@@ -154,7 +153,7 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
 }
 
 namespace {
-/// On what the ranks' copies were compared in.
+/// Returns lines that say which of the ranks' copies were compared.
 std::string compared(const LayerDigests& mine, int ranks, std::int64_t step) {
   std::string text;
   for (const auto& [kind, copies] : mine.copies) {

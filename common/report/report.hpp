@@ -16,23 +16,23 @@ using Json = nlohmann::ordered_json;
 
 using Digests = std::vector<std::uint64_t>;  // by layer
 
-/// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are:
-/// `digest` of elements by their number in the whole model.
+/// Fingerprints of what one rank holds of each layer. They do not depend on N, layout or order,
+/// because digest() numbers the elements as in the whole model.
 struct LayerDigests {
-  Digests weights;  // master weights; of parts: the ranks' sums add up
+  Digests weights;  // of master weights; those of the ranks' parts add up to that of the whole
   bool replicated = false;  // every rank holds all of them
-  /// Of parameters and optimizer state held whole; else zeros, so that all chapters send as much.
+  /// Of parameters and optimizer state that are held whole; else zeros, so that all send as much.
   std::map<Kind, Digests> copies{};
 };
 
-/// weights(l): the rank's part of layer l's master weights. All work on the device must be done.
+/// Digests this rank's state. weights(l): its part of layer l's master weights. Work must be done.
 LayerDigests layer_digests(const Device& device, const Layout& layout,
                            const std::function<ConstView(int)>& weights);
 
-/// Of all master weights. All ranks must call it; throws Error (numerics) on all if copies differ.
+/// All ranks must call it. Returns all weights' digests; throws Error (numerics) if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
-/// A run as all its ranks agree on it. Refers to what outlives it.
+/// A run as all its ranks agree on it. All that it refers to must outlive it.
 struct Run {
   const Card& card;
   const Options& options;
@@ -43,26 +43,26 @@ struct Run {
   Recorder& recorder;
 };
 
-/// The log's summary: counts beside predictions, of bytes, elements and copies; times in a step,
-/// null where streams were not seen; `outcome`. All ranks must call it and have it: the largest of
-/// each figure over the ranks, of padding the sum.
+/// Returns the log's summary: counts beside predictions, of bytes, elements and copies; times in a
+/// step, null if streams were not seen; `outcome`. All ranks must call it. They get the largest of
+/// each figure over the ranks, and for padding the sum.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 
 /// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug.
 void check_counts(const Json& summary);
 
-/// The closing table.
+/// Prints the closing table. alone: there is one rank, which sends nothing.
 void print_table(const Json& summary, bool alone);
 
 inline double milliseconds(std::chrono::duration<double, std::milli> time) { return time.count(); }
 
-/// times: not empty; the first three do not count, where there are more: caches and pages are cold.
+/// times: not empty. If there are more than three, the first three do not count: caches are cold.
 double median_ms(std::vector<std::chrono::microseconds> times);
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-/// Rank 0 prints and logs; all ranks must call finish.
+/// Reports a run: rank 0 prints and logs. All ranks must call finish().
 class Report {
  public:
   /// Throws Error (usage) when the log or the trace cannot be written.
@@ -70,25 +70,25 @@ class Report {
 
   void add(const StepResult& step);
   /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
-  /// "save" or "resume"; failure: why it was not saved, or empty. Each note is said on stderr.
+  /// "save" or "resume"; failure: why it was not saved, or empty; notes: printed on stderr.
   void tell(const char* what, const std::string& path, Clock::time_point since,
             const std::string& failure = "", const std::vector<std::string>& notes = {});
-  /// digests_over_ranks, within a run.
+  /// Calls digests_over_ranks(), whose time counts for no step.
   Digests check(const LayerDigests& digests);
-  /// check(), then prints and logs the end, writes the trace. Throws as check() and check_counts()
-  /// do, and when the last loss is not finite.
+  /// Calls check(), prints and logs the end, writes the trace. Throws like check() and
+  /// check_counts(), and if the last loss is not finite.
   void finish(const LayerDigests& digests);
 
  private:
-  /// Takes what ended since the last time. present: the step at hand.
+  /// Takes the slices that have ended since the last call. present: the present step.
   void take_slices(int present);
   void print_step();
-  /// Of the step at hand; in set-up of the one after which the run is resumed.
+  /// Returns the present step; in set-up, the step after which the run is resumed.
   std::int64_t step_number() const { return here.step ? here.step : run_.options.begin.steps; }
   void log(const Json& line);  // if there is a log
-  /// Throws Error (usage), with nothing made or cut off, when one cannot be had.
+  /// Opens log and trace. If one cannot be had, makes and cuts off nothing, throws Error (usage).
   void open_outputs();
-  /// Whole, in the place of the file that was there; into what is no regular file as it is.
+  /// Replaces the file that was there by the whole text; writes into what is no regular file.
   void write_trace(const std::string& text);
 
   const Run run_;
@@ -97,7 +97,7 @@ class Report {
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
-  File trace_{nullptr, std::fclose};  // of what is no regular file
+  File trace_{nullptr, std::fclose};  // open only if it is no regular file
   EarlierTrace earlier_;
   std::vector<Slice> kept_;  // to be traced
   Clock::time_point step_began_ = Clock::now();
@@ -107,6 +107,6 @@ class Report {
   OverlapMeter overlap_;
   StepResult last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
-  bool told_least_ = false;  // that the loss scale is
+  bool told_least_ = false;  // whether the user was told that the loss scale is the least
 };
 }  // namespace zero

@@ -54,7 +54,7 @@ Figures figures_of(Device& device, const Sent& sent, const std::vector<OverlapTi
   return mine;
 }
 
-/// The largest of each number over the ranks; of padding the sum. All ranks must call it.
+/// Returns the largest of each number over the ranks; for padding the sum. All ranks must call it.
 Figures over_ranks(const Figures& mine, Communicator& comm) {
   auto largest = std::bit_cast<std::array<std::uint64_t, sizeof(Figures) / 8>>(mine);
   const std::vector<std::uint64_t> all = comm.gather(largest);
@@ -68,7 +68,7 @@ Figures over_ranks(const Figures& mine, Communicator& comm) {
   return figures;
 }
 
-/// By kind. For host and disk only the kinds that they hold, or were predicted to hold.
+/// Returns bytes by kind. Host and disk have only the kinds that they hold, or should hold.
 Json bytes_json(const Prediction& predicted, const Figures& figures, Place place) {
   Json rows;
   for (const Kind kind : every<Kind>) {
@@ -163,7 +163,7 @@ void check_counts(const Json& summary) {
 }
 
 namespace {
-/// Empty where there is none.
+/// Returns the row's figure as text; empty if the row has none.
 std::string cell(const Json& row, const char* figure) {
   const Json number = row.value(figure, Json());
   if (number.is_number_float()) return fmt::format("{:.2f}", number.get<double>());

@@ -25,12 +25,12 @@ inline cpu_set_t own_cores() {
   return cores;
 }
 
-/// The GPU's number for a rank's place on its machine: in turns. A launcher may show only one GPU.
+/// Returns the GPU for a rank's place on its machine: in turns. A launcher may show only one GPU.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
 /// Throws Error: usage, if options contradict each other; resources, if the machine lacks them.
 inline Choice choose(const Options& options, const Machine& machine) {
-  micro_kernel();  // throws if the environment names one that this machine cannot run
+  micro_kernel();  // throws if ZERO_VECTORS names one that this machine cannot run
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? DeviceType::cuda : DeviceType::cpu);
@@ -80,7 +80,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   return choice;
 }
 
-/// others: whether the run has other ranks. Throws Error (resources) if the device cannot be had.
+/// Opens the device. others: see make_gpu(). Throws Error (resources) if the device cannot be had.
 inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
   auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();
   device->host().threads = choice.host_threads;

@@ -19,7 +19,7 @@ using Units = std::map<std::string, double>;
 const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
                        {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
 
-/// A number and a unit, as 80GB; nothing when the text is none, or not from least to most.
+/// Reads a number and a unit, as 80GB; returns nothing if it is not that, or not in [least, most].
 std::optional<double> quantity(const std::string& text, const Units& units, double least,
                                double most) {
   double value = 0;
@@ -32,13 +32,13 @@ std::optional<double> quantity(const std::string& text, const Units& units, doub
   return value;
 }
 
-/// Every count fits: with 2^12 layers 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
+/// Most options' limit. So counts fit: 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
 constexpr int most = 1 << 16;
 
-/// Says what is wrong with a text, or nothing; may write the text anew.
+/// Returns what is wrong with a text, or an empty text; may rewrite the text.
 using Check = std::function<std::string(std::string&)>;
 
-/// A number that is one in fp32 too, which is what computes with it. CLI11 takes 1,5 for 15.
+/// Accepts a number in this range, which fp32 must hold, too. CLI11 by itself takes 1,5 for 15.
 Check number(double least, double largest, const std::string& range, bool or_zero = false) {
   return [=](const std::string& text) {
     const Units no_unit{{"", 1}};
@@ -55,7 +55,7 @@ const Check positive = number(FLT_MIN, FLT_MAX, "from 1.2e-38 to 3.4e38");
 const Check speed = number(1e-3, 1e9, "from 0.001 to 1e9, nor 0", true);
 const Check wait = number(0, 1e9, "from 0 to 1e9");
 
-/// A whole number, in base 10. CLI11 by itself takes 010 for 8 and, as a seed, -1 for 2^64 - 1.
+/// Accepts a whole number in base 10. CLI11 by itself takes 010 for 8, and a seed -1 for 2^64 - 1.
 template <class Integer> Check whole(Integer least, Integer largest) {
   return [=](std::string& text) {
     const std::optional<Integer> value = read_number<Integer>(text);
@@ -66,7 +66,7 @@ template <class Integer> Check whole(Integer least, Integer largest) {
   };
 }
 
-/// A size of memory, from then on in bytes.
+/// Accepts a size of memory, and rewrites it in bytes.
 std::string size(std::string& text) {
   const auto bytes = text == "0" ? 0 : quantity(text, byte_units, 1e3, 1e15);
   if (!bytes) return text + " is not a size from 0.001MB to 1000TB, as 64MB or 64MiB";
@@ -74,7 +74,7 @@ std::string size(std::string& text) {
   return std::string();
 }
 
-/// CLI11 fills some lines of its help with blanks.
+/// Removes the blanks with which CLI11 fills some lines of its help.
 std::string without_trailing_blanks(const std::string& text) {
   std::string trimmed;
   for (const char sign : text) {
@@ -86,7 +86,7 @@ std::string without_trailing_blanks(const std::string& text) {
 
 constexpr ExitCode usage = ExitCode::usage;
 
-/// The one list of options: CLI11's, and beside each how its value reads once all are settled.
+/// The one list of options: CLI11's, and for each a function that reads its value when all are set.
 struct CommandLine {
   const Card& card;
   Options& o;
@@ -102,7 +102,7 @@ struct CommandLine {
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
-  /// One of the words, or auto if it may stay empty; CLI11 itself takes numbers, too.
+  /// Accepts one of the words, or auto if value may stay empty. CLI11 by itself takes numbers, too.
   template <class Enum>
   CLI::Option* add_word(const char* name, auto& value, const char* help,
                         std::vector<std::string> words = {names_of<Enum>.begin(),
@@ -212,10 +212,10 @@ struct CommandLine {
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!card.ranks) return;
     add("ranks", o.ranks, "INT", "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
-    values.pop_back();  // it is about planning, not of a run
+    values.pop_back();  // --ranks is for planning, not for a run
   }
 
-  /// Of the options that are added from now on, in --help.
+  /// Begins a group of --help, for the options that are added from now on.
   void group(const char* name) { app.option_defaults()->group(name); }
 
   bool given(const char* name) const {
@@ -263,7 +263,7 @@ struct CommandLine {
                   o.layers, o.width, o.hidden);
   }
 
-  /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
+  /// Refuses options that contradict others, sets what follows from others. Throws Error (usage).
   void settle() {
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
@@ -308,7 +308,7 @@ struct CommandLine {
       throw_error(usage,
                   "--steps {}, --accumulate {}, --batch {}: more samples than can be counted",
                   o.steps, o.accumulate, o.batch);
-    // The first step moves every weight by as much, and what a layer sums up grows with its width.
+    // The first step moves each weight by the same amount, and a layer's sums grow with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;

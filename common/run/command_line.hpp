@@ -15,10 +15,10 @@ struct Command {
   int status = 0;
 };
 
-/// Reads the command line; never throws for what a user can type, starts no MPI.
+/// Reads the command line. Never throws for what a user can type, and starts no MPI.
 Command read_command(int argc, char** argv, const Card& card);
 
-/// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
-/// returns the exit code; nothing when the program should go on.
+/// Answers what needs no other ranks: --help, --plan, a bad command line. Prints it and returns the
+/// exit code; returns nothing if the program should go on.
 std::optional<int> answer_alone(const Command& command, const Card& card);
 }  // namespace zero

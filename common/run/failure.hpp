@@ -47,9 +47,8 @@ inline std::atomic<bool> failing = false;
 inline std::atomic<int> noted_signal = 0;
 inline std::atomic<bool> starting = true;  // before the first step
 
-/// SIGINT and SIGTERM set noted_signal. A further signal ends the process at once if it comes two
-/// seconds or more after the first; a sooner one may be the same keystroke, passed on by the
-/// launcher.
+/// Makes SIGINT and SIGTERM set noted_signal. A signal two or more seconds after the first one ends
+/// the process at once; a sooner one may be the same keystroke, passed on by the launcher.
 inline void note_signals() {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int came) {
@@ -67,7 +66,7 @@ inline void note_signals() {
   });
 }
 
-/// From now on an uncaught error ends the process by fail(); a refused write is one, no signal.
+/// From now on an uncaught error ends the process by fail(). A refused write is one, no signal.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   // Each line of stderr is one write, so that the lines of several ranks do not mix.

@@ -26,7 +26,7 @@ void end_job(int code) {
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/// At exit. In the middle of a run the other ranks would wait, or the job would end with code 0.
+/// Runs at exit. In the middle of a run the other ranks would wait, or the job end with code 0.
 void expect_finalized() {
   int done = 0;
   MPI_Finalized(&done);
@@ -34,10 +34,10 @@ void expect_finalized() {
   fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
 
-/// Bytes of /dev/shm that a rank of MPICH over UCX needs: 512 buffers of 8256, and 1.13's more.
+/// Bytes of /dev/shm for a rank of MPICH over UCX: 512 buffers of 8256 bytes, and more with 1.13.
 constexpr std::int64_t shared_bytes = 4'292'720;
 
-/// Free bytes of /dev/shm; the largest number if this MPI does not need it.
+/// Returns the free bytes of /dev/shm; the largest number if this MPI does not need it.
 std::int64_t free_shared_memory() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -51,7 +51,7 @@ std::int64_t free_shared_memory() {
 
 Session::Session(int& argc, char**& argv)
     : program_(who_fails), free_shared_(free_shared_memory()) {
-  // If there is too little of it, MPI starts without it, so that the ranks can refuse together.
+  // With too little of /dev/shm, MPI starts without it, so that the ranks can refuse together.
   if (free_shared_ / shared_bytes < environment_number("MPI_LOCALNRANKS").value_or(1))
     setenv("UCX_TLS", "^posix", 0);
   int provided = 0;
@@ -64,7 +64,7 @@ Session::Session(int& argc, char**& argv)
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
   if (provided < MPI_THREAD_SERIALIZED)
     throw_error(ExitCode::communication, "this MPI allows calls from one thread only");
-  // By host names: with MPICH 5 over UCX MPI_COMM_TYPE_SHARED puts every rank alone.
+  // Group ranks by host name: with MPICH 5 over UCX, MPI_COMM_TYPE_SHARED puts every rank alone.
   constexpr int room = MPI_MAX_PROCESSOR_NAME;
   char host[room] = {};
   int length = 0, first = 0;  // the first rank on this host
@@ -82,8 +82,7 @@ Session::Session(int& argc, char**& argv)
   // The rank that looked first saw the most, before MPI took any.
   MPI_Allreduce(MPI_IN_PLACE, &free_shared_, 1, MPI_INT64_T, MPI_MAX, here);
   MPI_Comm_free(&here);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD,
-                          MPI_ERRORS_RETURN);  // before, MPI ends the job
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
   std::atexit(expect_finalized);
   everybody_.emplace(rank_, size_, make_mpi_transport(*host_), *host_, Dtype::fp32, 0);
@@ -151,8 +150,7 @@ Choice Session::choose_on_all_ranks(const Options& options) {
                   .ranks_here = ranks_here_,
                   .cores_here = cores_here_};
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
-  // Find out which ranks have the same GPU. GPU numbers do not tell: number 0 may be another GPU on
-  // each rank.
+  // Find out which ranks have the same GPU. Numbers do not tell: 0 may be another GPU on each rank.
   const std::string mine =
       machine.gpus.count > 0 ? fmt::to_string(machine.gpus.identities[machine.gpu]) : "";
   const std::vector<std::string> all = everybody_->gather_texts(mine);

@@ -6,12 +6,12 @@
 #include "run/train.hpp"
 
 namespace zero {
-/// What all ranks throw together, at the same point of the program: all can end MPI in good order.
+/// All ranks throw it together, at the same point of the program: all can end MPI in good order.
 struct Refusal : Error {
   using Error::Error;
 };
 
-/// MPI while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
+/// MPI runs while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
 class Session : public Process {
  public:
   Session(int& argc, char**& argv);
@@ -19,9 +19,9 @@ class Session : public Process {
   /// may not throw that ends the job like any uncaught error: with its sentence and exit code.
   ~Session() override;
 
-  /// Throws Refusal on all ranks unless all run the same program with the same options, and the
-  /// machine has what the options ask for; for --help on all ranks, a Refusal with code 0. Starts
-  /// the watchdog.
+  /// Starts the watchdog, returns the choice. Throws Refusal on all ranks unless all run the same
+  /// program with the same options, and the machine has what these ask for. With --help on
+  /// all ranks throws Refusal with code 0.
   Choice agree(const Command& command, const Card& card) override;
 
   /// If the task throws an Error on a rank, throws Refusal on all, with its number unless all did.

@@ -30,7 +30,7 @@ class Alone : public Process {
 std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
                                         Device& device) {
   const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
-  // Recording costs a GPU events, and many layers memory: there it is done only if asked for.
+  // Recording costs events on a GPU, and memory for many layers: then it must be asked for.
   const bool asked = traced || options.link > 0 || options.latency > 0;
   const bool cheap = cpu && layout.layers() * options.accumulate <= 4096;
   const bool values = traced && cpu && layout.parameters() <= 64;
@@ -110,7 +110,7 @@ class Training {
 
   bool saves() const { return !options_.save.empty(); }
 
-  /// The signal; 0: none. With --save ranks exchange it, because all must end after the same step.
+  /// Returns the signal; 0: none. With --save ranks exchange it: all must end after the same step.
   int signal_of_any_rank() {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
     return static_cast<int>(saves() ? std::ranges::max(comm_->gather({&mine, 1})) : mine);

@@ -5,6 +5,7 @@
 #include "run/command_line.hpp"
 
 namespace zero {
+/// A chapter's trainer behind virtual functions, so that train() is compiled once.
 class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
@@ -41,7 +42,7 @@ std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
 class Process {
  public:
   virtual ~Process() = default;
-  /// The choice. Throws Error (usage, resources) if options differ between ranks or cannot be had.
+  /// Returns the choice. Throws Error (usage, resources) if options differ or cannot be had.
   virtual Choice agree(const Command& command, const Card& card) = 0;
   /// Runs the task on every rank. If it throws an Error on any rank, throws an Error on all.
   virtual void on_all_ranks(const std::function<void()>& task) = 0;

@@ -15,7 +15,7 @@ namespace zero {
 namespace {
 using nlohmann::ordered_json;
 
-/// Each call as "FOLDER/trainer.hpp:52". The trainer's call comes first.
+/// Returns each call as "FOLDER/trainer.hpp:52", the trainer's call first.
 ordered_json places(const std::vector<std::source_location>& sites) {
   ordered_json all = ordered_json::array();
   for (auto site = sites.rbegin(); site != sites.rend(); ++site) {
@@ -67,7 +67,7 @@ ordered_json arguments(const Slice& slice, const std::vector<HostAction>& action
   return args;
 }
 
-/// The last line of the file: who holds what, and how layers are cut.
+/// Returns the last line of the file: who holds what, and how layers are cut.
 std::string last_line(const Card& card, const Layout& layout, Device& device) {
   ordered_json layers = ordered_json::array(), state_tensors = ordered_json::array();
   for (int l = 0; l < layout.layers(); ++l) {
@@ -93,7 +93,7 @@ std::string last_line(const Card& card, const Layout& layout, Device& device) {
   return "],\"otherData\":" + about.dump() + "}";
 }
 
-/// The earliest moment of all ranks on this host, which share a clock. mine: this rank's earliest.
+/// Returns the earliest moment of all ranks on this host, which share a clock. mine: this rank's.
 Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);

@@ -7,22 +7,22 @@
 #include "trace/recorder.hpp"
 
 namespace zero {
-/// The number behind the first `name` in the line; `none` if there is no such name or number.
+/// Returns the number behind the first `name` in the line; `none` if there is none.
 double number_after(const char* name, const std::string& line, double none);
 
 /// What an earlier run, which is now resumed, has traced.
 struct EarlierTrace {
   std::string events{};  // one per line
-  double actions = 0, end = 0;  // the most actions of a rank; microseconds
+  double actions = 0, end = 0;  // the most actions of a rank; microseconds until its last event
 };
 
-/// Reads a trace up to that step. Throws Error (usage) if its chapter, model or N is another.
+/// Reads a trace up to step `steps`. Throws Error (usage) if its chapter, model or N is another.
 EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card& card,
                         const Layout& layout, Device& device);
 
-/// The traced steps of all ranks in the Trace Event Format (JSON), on rank 0; empty on others. All
-/// ranks must call it, with idle streams. Times are microseconds since the first event of a host's
-/// ranks, by its clock. Times and order numbers continue those of rank 0's `earlier`.
+/// Returns the traced steps of all ranks in the Trace Event Format (JSON) on rank 0, else nothing.
+/// All ranks must call it, with idle streams. Times are microseconds since the first event of a
+/// host's ranks, by its clock. Times and order numbers continue those of rank 0's `earlier`.
 std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
                          const EarlierTrace& earlier, const Card& card, const Layout& layout,
                          Device& device, Communicator& comm);

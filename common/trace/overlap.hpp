@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much of the time of messages, and of copies over a bus, the device computes meanwhile.
+// Measures for how much of the time of messages, and of copies over a bus, the device computes.
 #pragma once
 #include <span>
 
@@ -15,7 +15,7 @@ struct OverlapTimes {
   By<Place, By<Direction, OverlapTime>> transfers;  // by bus: the device's or the disk's
 };
 
-/// Of one step's messages and transfers. slices: all that may overlap them, also of other steps.
+/// Returns the times of one step. slices: all that may overlap its work, also of other steps.
 OverlapTimes overlap_times(std::span<const Slice> slices, int step);
 
 /// The figures of the latest 4096 steps, in no order.
@@ -41,6 +41,6 @@ class OverlapMeter {
 
  private:
   int next_ = 0;  // the step that is measured next; 0: the first step is not known yet
-  std::vector<Slice> recent_;  // slices of the last measured step and of later ones
+  std::vector<Slice> recent_;  // slices of the last measured step and of later steps
 };
 }  // namespace zero

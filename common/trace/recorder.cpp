@@ -5,7 +5,7 @@
 
 namespace zero {
 namespace {
-/// In fp32, without padding; the work on it must be done.
+/// Returns the elements in fp32, without padding. The work on them must be done.
 std::vector<float> values_of(ConstView view) {
   const OnHost host(view);
   return with_type(view.dtype, [&]<class T>(T) {
@@ -65,7 +65,7 @@ int Recorder::note(HostAction action) {
 }
 
 void Recorder::on_booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) {
-  // Not the host's or the disk's.
+  // Bytes of the host and the disk are not recorded.
   if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : ConstView()});
 }
 

@@ -12,14 +12,14 @@ using Clock = std::chrono::steady_clock;
 
 struct Timestamp {
   Clock::time_point host;  // when it was recorded
-  DeviceEventPtr device;  // a place in the device's queue; null: the moment is `host`
+  DeviceEventPtr device;  // the moment when the device passes it; null: the moment is `host`
 
   bool passed() const { return !device || device->passed(); }
-  /// When it was, by the host's clock. It must have passed.
+  /// Returns when it was, by the host's clock. It must have passed.
   Clock::time_point time() const { return device ? device->time() : host; }
 };
 
-/// Work or a wait of a stream, a phase or a wait of the host. A track's slices follow or nest.
+/// Work or a wait of a stream, or a phase or a wait of the host. A track's slices follow or nest.
 struct Slice {
   Work work;
   int track;  // number of the stream's track; 0: the host's
@@ -43,13 +43,12 @@ struct HostAction {
   ConstView view{};  // what is borrowed or given back
 };
 
-/// One at a time per device. The trainer's thread makes it before the streams, which it outlives.
+/// Observes one device. The trainer's thread makes it before the streams, which it outlives.
 class Recorder : public DeviceObserver {
  public:
   static constexpr int traced_steps = 8;
 
-  /// streams: records their work. traced: keeps the first steps' actions. values: and their
-  /// results.
+  /// streams: records their work. traced: keeps the first steps' actions; values: results, too.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
@@ -59,13 +58,13 @@ class Recorder : public DeviceObserver {
 
   bool keeps(int step) const { return traced && step <= before + traced_steps; }
   const std::vector<HostAction>& actions() const { return actions_; }
-  /// The tracks' names, by number: the host's, then the streams' in order of construction.
+  /// Returns the tracks' names, by number: the host's, then the streams' in order of construction.
   std::vector<std::string> tracks();
-  /// The slices that have ended since the last call; those of a track in the order of their ends.
+  /// Returns the slices that have ended since the last call; those of a track in the order of ends.
   std::vector<Slice> take();
 
  private:
-  /// A stream's or the host's. Its own mutex, so that recording makes no stream wait for another.
+  /// Records a stream or the host. Each has a mutex, so that no stream waits to record another.
   struct Track : StreamObserver {
     Track(const char* name, int number, Recorder& recorder)
         : name(name), number(number), recorder(recorder) {}
@@ -85,8 +84,7 @@ class Recorder : public DeviceObserver {
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }
-  /// Fills in where the thread is, and keeps the order. Returns its number in actions(); 0, too, if
-  /// the step is not kept.
+  /// Keeps the action with the thread's position. Returns its number in actions(); 0: not kept.
   int note(HostAction action);
 
   Device& device_;

@@ -12,13 +12,13 @@ namespace zero {
 /// Whether Adam updates separate fp32 weights, of which the 16-bit parameters are a rounded copy.
 constexpr bool needs_master(Dtype dtype) { return dtype != Dtype::fp32; }
 
-/// Bytes per parameter that Adam keeps: momentum, variance and the master weight, if there is one.
+/// Returns the bytes per parameter that Adam keeps: momentum, variance, and any master weight.
 constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype) ? 12 : 8; }
 
 /// Computes the scalars of each step (learning rate, bias corrections) and queues the update.
 class Adam {
  public:
-  /// Updates run on the stream, which must outlive this. options.begin.updates are already done.
+  /// Updates run on the stream, which must outlive it. options.begin.updates are already done.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
     for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
   }
@@ -39,7 +39,7 @@ class Adam {
   }
 
   /// Queues the state's update by `grads`, of the same size. Writes the new weights, rounded, to
-  /// state.params unless that is empty. It has the gradients' dtype and may be their memory. An
+  /// state.params unless that is empty. params has the gradients' dtype and may be their memory. An
   /// update reads and writes 28 bytes per parameter, or 32 in fp32 with separate master weights.
   void update(const AdamState& state, ConstView grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;

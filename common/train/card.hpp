@@ -74,7 +74,7 @@ struct Card {
            place == place_of(held.optimizer);
   }
 
-  /// The number of whole layers of that kind that have memory: at most as many as a step uses.
+  /// Returns how many whole layers of that kind have memory: at most as many as a step uses.
   constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
@@ -83,7 +83,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Bytes that one of n ranks holds there. p, g, k: those of all parameters, gradients, optimizer.
+  /// Returns one of n ranks' bytes in `place`. p, g, k: all parameters', gradients', optimizer's.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Placement how, double all) {
       return place_of(how) != place ? 0 : how == Placement::replicated ? all : all / n;
@@ -93,7 +93,7 @@ struct Card {
   }
 };
 
-/// The card with --state `place`. Only a card with optimizer state on a disk changes.
+/// Returns the card with --state `place`. Only a card with optimizer state on a disk changes.
 constexpr Card with_state(Card card, Place place) {
   if (!card.uses(Place::disk) || place == Place::disk) return card;
   card.held.optimizer = Placement::sharded_on_host;
@@ -101,7 +101,7 @@ constexpr Card with_state(Card card, Place place) {
   return card;
 }
 
-/// The formula of bytes(), as "p + (g + k)/n"; empty if nothing is held in that place.
+/// Returns the formula of bytes(), as "p + (g + k)/n"; empty if nothing is held in that place.
 inline std::string formula(const Card& card, Place place = Place::device) {
   std::string whole, parts = place == Place::host && card.stages() ? "g" : "";
   const auto add = [](std::string& sum, const std::string& term) {
@@ -115,7 +115,7 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   return whole;
 }
 
-/// When ranks add gradients. Runs with equal answers, or with one micro-batch, have equal bits.
+/// Says when ranks add gradients. Runs with equal answers, or one micro-batch, have equal bits.
 inline std::string reduction_schedule(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }

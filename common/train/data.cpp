@@ -12,7 +12,7 @@
 
 namespace zero {
 namespace {
-constexpr std::int64_t context = 8;  // task text predicts a byte from so many bytes before it
+constexpr std::int64_t context = 8;  // task text predicts a byte from the 8 bytes before it
 
 /// Fills an fp32 tensor with value(i). The values are computed on the CPU and copied to the device.
 void fill(Tensor& tensor, const std::function<float(std::int64_t)>& value) {
@@ -31,9 +31,9 @@ struct File {
 
 constexpr std::int32_t llm_c = 20240520;  // the first number of llm.c's files of 16-bit tokens
 
-/// NumPy's name of the type, if these are halves of wider numbers; else null. High halves are
-/// small, or 0xffff in numbers below 0. If 16-bit tokens were independent, 24 larger ones would all
-/// be at positions of one parity with a probability of 2^-24.
+/// Returns NumPy's name of the type, if these are halves of wider numbers; else null. High halves
+/// are small, or 0xffff in numbers below 0. If 16-bit tokens were independent, 24 larger ones would
+/// all be at positions of one parity with a probability of 2^-24.
 const char* wide_type(std::span<const std::uint16_t> halves) {
   std::array<int, 4> large{}, most{};  // by position modulo 4
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -50,7 +50,7 @@ const char* wide_type(std::span<const std::uint16_t> halves) {
   return nullptr;
 }
 
-/// Throws Error (data) if a file that begins so has no 16-bit tokens. magic: its first 32 bits.
+/// Throws Error (data) if a file that begins so has no 16-bit tokens. magic: the first 32 bits.
 void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin, int magic) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), 2 * begin.size());
   // Every kind of file of llm.c's begins with a date as a number.
@@ -88,7 +88,7 @@ void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin
               path, what, array);
 }
 
-/// The options' file. Throws Error (data) if it cannot be read, is of another kind, or too short.
+/// Returns the options' file. Throws Error (data) if it is too short, unreadable or no such file.
 File file_of(const Options& options) {
   File file{options.tokens.empty() ? options.data : options.tokens};
   std::error_code why;
@@ -129,7 +129,7 @@ File file_of(const Options& options) {
   return file;
 }
 
-/// A file's tokens, in the device's memory.
+/// Holds a file's tokens in the device's memory.
 class FromFile : public Data {
  public:
   FromFile(const Options& options, Device& device, std::int64_t sequence, int rank, int ranks)

@@ -22,14 +22,14 @@ class Data {
       : batch_(options.batch), accumulate_(options.accumulate), rank_(rank), ranks_(ranks) {}
   virtual ~Data() = default;
 
-  /// This rank's micro-batch number `micro` of step `step`. `step` and `micro` count from 0.
+  /// Returns this rank's micro-batch number `micro` of step `step`. `step` and `micro` begin at 0.
   Batch operator()(int step, int micro) const {
     const std::int64_t number = std::int64_t{step} * accumulate_ + micro;
     return {this, (number * ranks_ + rank_) * batch_};
   }
 
   /// Writes as many samples as fit, from number `first` on: rows of inputs, and rows of targets in
-  /// fp32 (a number per output, or one class, or one class per token). Call in a stream's task.
+  /// fp32 (a number per output, or one class, or one class per token). Call it in a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
   /// Describes the file that was read. Equal bytes have equal descriptions. Empty without a file.
@@ -42,7 +42,7 @@ class Data {
   int ranks_;
 };
 
-/// 1234567 as "1 234 567".
+/// Returns 1234567 as "1 234 567".
 inline std::string grouped(std::int64_t number) {
   std::string text = std::to_string(number);
   for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > (number < 0); at -= 3) {
@@ -57,11 +57,11 @@ struct Figure {
   std::string formula{};
 };
 
-/// The data of options.task, in the device's memory. Throws Error (data) if its file is missing,
-/// too short or of another kind, or has a token that is not below options.vocab.
+/// Makes the data of options.task in the device's memory. Throws Error (data) if its file is
+/// missing, too short or of another kind, or has a token that is not below options.vocab.
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 
-/// Bytes of the result of make_data(). Throws as it does, but does not read or check tokens.
+/// Returns the bytes of make_data()'s result. Throws like make_data(), but does not read tokens.
 Figure source_bytes(const Options& options);
 }  // namespace zero

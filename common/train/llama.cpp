@@ -23,17 +23,17 @@ LlamaShape shape_of(const Options& o) {
           .head_dim = o.width / o.heads};
 }
 
-/// Rows of each part of the activations. Parts begin at multiples of 64 bytes, with --recompute and
-/// without, because on a GPU the alignment may change the order of a sum, and so its bits.
+/// Returns the rows of each part of the activations. Parts begin at multiples of 64 bytes, with or
+/// without --recompute, because on a GPU alignment may change the order of a sum, and so its bits.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;
 }
 
 /// Cuts the first `size` elements off a view and returns them.
-auto take(auto& from, std::int64_t head_dim) {
-  const auto taken = from.part(0, head_dim);
-  from = from.part(head_dim, from.size - head_dim);
+auto take(auto& from, std::int64_t size) {
+  const auto taken = from.part(0, size);
+  from = from.part(size, from.size - size);
   return taken;
 }
 
@@ -91,8 +91,7 @@ Architecture llama_architecture(const Options& options) {
   return model;
 }
 
-/// Tensors with the same input are one: `qkv_proj` is the queries, keys, values; `gate_up_proj` is
-/// gate, up.
+/// Tensors with the same input are one: qkv_proj is queries, keys, values; gate_up_proj gate, up.
 template <class Elements> struct Llama::BlockOf {
   BlockOf(Elements layer, const LlamaShape& of) {
     const std::int64_t w = of.width;
@@ -221,7 +220,7 @@ void Llama::multiply(Kernels& on, ConstView x, ConstView weight, View y) const {
   on.linear_forward({rows, x.size / rows, y.size / rows, false}, x, weight, y, false);
 }
 
-/// Gradients of multiply(): of the weight, stored in `grads` or added there, then of x, over x.
+/// Computes multiply()'s gradients: stores the weight's in `grads` or adds it, writes x's over x.
 void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, View grads,
                               Write write) const {
   const std::int64_t rows = shape_.rows();
@@ -230,7 +229,7 @@ void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, Vi
   on.linear_backward_input(shape, dy, weight, x);
 }
 
-/// Forward through a block up to SwiGLU. Backward needs nothing of what follows.
+/// Computes a block forward up to SwiGLU. Backward needs nothing of what follows.
 void Llama::block_forward(Kernels& on, const Block& params, ConstView x,
                           const BlockActivations& a) const {
   on.rms_norm(x, params.input_norm, a.normed);
@@ -247,7 +246,7 @@ void Llama::block_forward(Kernels& on, const Block& params, ConstView x,
   on.swiglu(a.gate_up, shape_.hidden, a.product);
 }
 
-/// Backward through a whole block. grad_output_ is its output's gradient, and becomes its input's.
+/// Computes a whole block backward. grad_output_ is its output's gradient, and becomes its input's.
 void Llama::block_backward(Kernels& on, const Block& params, ConstView x, const BlockActivations& a,
                            const BlockOf<View>& grads, Write write) const {
   multiply_backward(on, grad_output_, params.down_proj, a.product, grads.down_proj, write);
@@ -274,14 +273,14 @@ Matrix Llama::qkv_columns(std::int64_t first) const {
   return {qkv_.part(first, qkv_.size - first), shape_.qkv_width()};
 }
 
-/// The groups' matrices, with so many rows per token, from a token's first row and a column on.
+/// Returns the groups' matrices, with `rows` rows per token, from `token`'s first row and `column`.
 Matrices Llama::matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token,
                          std::int64_t column) const {
   const std::int64_t start = token * rows * columns + column;
   return {{all.part(start, all.size - start), columns}, shape_.tokens * rows * columns};
 }
 
-/// Calls use(rows) for each block of tokens: few enough that its products stay in the cache.
+/// Calls use(rows) for each block of tokens, so few that its products stay in the cache.
 void Llama::for_each_block(auto use) const {
   const std::int64_t tokens = shape_.tokens;
   const std::int64_t step = std::max<std::int64_t>(64, (tokens / 8 + 15) / 16 * 16);
@@ -306,9 +305,9 @@ void Llama::attention_forward(Kernels& on, const BlockActivations& a) const {
   });
 }
 
-/// Gradients of queries, keys and values, from that of attention_forward()'s result in
-/// attention_out_. All heads of the group, from a block's first token on, use its keys and values:
-/// one product sums over them.
+/// Computes the gradients of queries, keys and values from the gradient of attention_forward()'s
+/// result, in attention_out_. All heads of the group, from a block's first token on, use its keys
+/// and values: one product sums over these heads.
 void Llama::attention_backward(Kernels& on, const BlockActivations& a) const {
   const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
   const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;

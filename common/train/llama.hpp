@@ -10,7 +10,7 @@ struct LlamaShape {
   std::int64_t kv_heads, q_per_kv, head_dim;  // q_per_kv: heads of queries that share one of keys
 
   std::int64_t rows() const { return sequences * tokens; }
-  /// Numbers per token: of its keys (its values have as many); of queries, keys and values.
+  /// Elements per token: of its keys (its values have as many); of queries, keys and values.
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   std::int64_t qkv_width() const { return width + 2 * kv_width(); }
 };
@@ -30,8 +30,7 @@ class Llama : public Network {
  private:
   template <class Elements> struct BlockOf;  // the tensors of a block's layer, or their gradients
   using Block = BlockOf<ConstView>;
-  /// A block's activations for backward: a row per token, or by head of keys (sequences, kv_heads,
-  /// ...).
+  /// A block's activations for backward: a row per token, or by head of keys (matrix.hpp).
   struct BlockActivations {
     View normed;
     View queries, keys, values, attention_probs;  // by head of keys
@@ -65,12 +64,11 @@ class Llama : public Network {
   Borrowed live_;
   // Parts of activations_, with a row per token, except where it says "by head of keys".
   std::vector<View> inputs_;  // [l]: inputs of layer l + 1
-  // By block; with --recompute only one, for the present block
-  std::vector<BlockActivations> block_activations_;
+  std::vector<BlockActivations> block_activations_;  // by block; with --recompute one for all
   View grad_output_;  // the gradient of a block's output, which backward replaces by its input's
   View normed_, logits_, grad_logits_;  // of the head
   View qkv_;  // queries, keys and values of a block, or their gradients
-  // By head of keys; in the memory of qkv_, as they are never needed at the same time
+  // By head of keys; in the memory of qkv_, because they are never needed at the same time
   View attention_out_;
   // Gradients, by head of keys
   View grad_queries_, grad_keys_, grad_values_, grad_attention_probs_;

@@ -40,7 +40,7 @@ class Mlp : public Network {
   const MlpShape shape_;
   std::int64_t batch_;
   std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), the inputs of layer l
-  std::deque<Scratch> grad_outputs_;  // two, (batch, largest width): gradients of a layer's outputs
+  std::deque<Scratch> grad_outputs_;  // [l % 2]: (batch, largest width), gradients of l's outputs
   Tensor targets_;  // (batch, targets)
   std::vector<Borrowed> live_;  // [l]: activations_[l], lent from forward to backward
   std::vector<Borrowed> live_grad_outputs_;  // grad_outputs_, lent from loss to the end of backward

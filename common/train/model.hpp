@@ -22,7 +22,7 @@ struct Architecture {
   std::vector<std::vector<Parameter>> layers{};
   std::int64_t inputs, targets;  // numbers in a sample
   std::string description{};  // describes the shape
-  std::string config{};  // config.json of Hugging Face's transformers; empty: it has no such model
+  std::string config{};  // config.json for transformers (Hugging Face); empty: it has no such model
   Figure activations{};  // memory in use from forward to backward
   std::int64_t loaded = 0;  // bytes of `activations` that are in use from load on
   Figure data{};  // memory held throughout, besides source_bytes()
@@ -51,7 +51,7 @@ class Model {
   /// All work runs on the stream, which must outlive the model. The constructor queues none.
   Model(const Options& options, Stream& stream);
 
-  /// Sets a layer, or part of one, to initial values by position and seed, and its padding to 0.
+  /// Sets a layer, or part of one, to initial values by position and seed, and padding to 0.
   void initialise(View part, CallSite = {}) const;
 
   /// batch.data must outlive the task that reads it.

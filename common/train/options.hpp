@@ -81,6 +81,7 @@ struct Options {
   std::string trace{};  // file for a trace of the first steps, written at the end; empty: none
 };
 
+/// Returns the memory that a host's buffers for copies to and from a GPU should have.
 inline Memory for_copies(const Options& options) {
   return options.pageable ? Memory::ordinary : Memory::pinned;
 }

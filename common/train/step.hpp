@@ -13,8 +13,7 @@ class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(here.phase),
-        // Of nested phases observers are told only load. The other nested phases only decide where
-        // traffic is counted.
+        // Observers hear of no nested phases but load. The others only decide where traffic counts.
         told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
     here.phase = phase;
     if (!told_) return;
@@ -46,7 +45,7 @@ inline Totals await_totals(Stream& stream, Sums& sums, CallSite = {}) {
   return sums.totals;
 }
 
-/// x / divisor for every element, rounded once. Multiplying by 1 / divisor would round twice.
+/// Divides every element by divisor and rounds once. Multiplying by 1 / divisor would round twice.
 inline void divide(Stream& stream, View values, int divisor, CallSite = {}) {
   if (divisor == 1) return;
   stream.run(work_on("divide", {values}, {values}),

@@ -27,13 +27,12 @@ struct Share {
 
 class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  public:
-  /// threads: that share Adam's work.
+  /// threads: how many share Adam's work.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
 
   DeviceEventPtr record() override { return nullptr; }
   DeviceEventPtr record_time(const DeviceEventPtr&) override { return nullptr; }
-  // A GPU's: the CPU passes none
-  void wait(const DeviceEventPtr& event) override { wait_for(event); }
+  void wait(const DeviceEventPtr& event) override { wait_for(event); }  // it is a GPU's, or null
   void* queue() override { return nullptr; }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {
@@ -68,7 +67,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   void reserve_products(std::int64_t) override {}
 
-  /// The product is formed in fp32 and rounded once, after bias and ReLU.
+  /// Forms the product in fp32 and rounds it once, after bias and ReLU.
   void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
                       bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
@@ -224,7 +223,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  /// Adam with a copy, rounded a block later, as one loop lacks vector registers; by the team.
+  /// Runs Adam with a copy on the team, block by block, each of which is rounded to the copy by a
+  /// second loop, because one loop would lack vector registers.
   template <class T>
   void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
             InOut<float> momentum, InOut<float> variance, Out<T> copy) {
@@ -312,15 +312,15 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     }
   }
 
-  /// The largest element of a row. NaN if the first element is NaN; later NaNs are ignored.
+  /// Returns the largest element of a row; NaN if the first one is NaN. Later NaNs are ignored.
   template <class T> static float largest_of(const T* row, std::int64_t count) {
     const auto larger = [](float a, float b) { return a < b ? b : a; };
     const auto wide = [](float* to, T x) { to[0] = widen(x); };
     return combine_row<1>(count, widen(row[0]), larger, wide, In<T>{row})[0];
   }
 
-  /// For each of n terms of an element, what `combine` makes of all elements' and `none`. Element i
-  /// goes to part i mod 16.
+  /// Each element has n terms. For each of them returns what `combine` makes of `none` and of all
+  /// elements' terms. Element i goes to part i mod 16.
   template <int n, class Combine, class Term, class... Operands>
   static std::array<float, n> combine_row(std::int64_t count, float none, Combine combine,
                                           Term term, Operands... operands) {
@@ -345,7 +345,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     return all;
   }
 
-  /// to = a b, or to + a b, rounded by the rule of store(); in its place where it can be.
+  /// to = a b, or to + a b, rounded by the rule of store(); formed in place if that is possible.
   template <class T>
   static void product(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows,
                       std::int64_t inner, std::int64_t columns, T* to, std::int64_t to_row,
@@ -367,7 +367,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     each(count, Round(), In<From>{from}, Out<T>{to});
   }
 
-  /// body(i, the elements number i), all read before and written back after it.
+  /// Calls body(i, element i of each operand). Reads elements before, writes them back after.
   template <class Body, class... Operands>
   static void visit(std::int64_t i, const Body& body, const Operands&... operands) {
     const auto between = [&](auto... x) {
@@ -376,7 +376,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     };
     between(read(operands, i)...);
   }
-  /// What a body only writes is not read.
+  /// Does not read elements that a body only writes.
   template <class Operand> static auto read(const Operand& from, std::int64_t i) {
     return Operand::read ? from.at[i] : typename Operand::Element();
   }

@@ -8,12 +8,12 @@ namespace {
 // The blocks of a product, in fp32 elements. What is named as in BLIS (Van Zee and van de Geijn,
 // 2015): mc rows of a, kc elements of a sum and nc columns of b at a time.
 constexpr std::int64_t mc = 48, most_kc = 256, most_nc = 256;
-constexpr std::int64_t area = std::int64_t{32} << 10;  // of kc x nc elements of b, and of sums
+constexpr std::int64_t area = std::int64_t{32} << 10;  // most elements of kc x nc, and of sums
 constexpr std::int64_t padding = 16;  // so that rows of a power of two lie in different cache sets
 
 static_assert(mc % 16 == 0);
 
-/// Multiples of 16 are what the micro-kernel's vectors are made for.
+/// Rounds up to a multiple of 16, for which the micro-kernel's vectors are made.
 constexpr std::int64_t up_to_16(std::int64_t count) { return (count + 15) / 16 * 16; }
 
 struct Space {
@@ -68,7 +68,7 @@ void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, 
   }
 }
 
-/// The micro-kernel's left operand: that block of a, in space.a, or where it lies if that will do.
+/// Sets the product's left operand: that block of a, in space.a, or where it lies if that will do.
 void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
             std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
@@ -83,13 +83,14 @@ void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int
   }
 }
 
-/// body(i, count) for the `end` numbers from 0 on, `step` at a time.
+/// Calls body(i, count) for the `end` numbers from 0 on, `step` at a time.
 void in_steps(std::int64_t end, std::int64_t step, auto body) {
   for (std::int64_t i = 0; i < end; i += step) body(i, std::min(step, end - i));
 }
 
-/// a (m x k) times b (k x n) in `result` (n a multiple of 16), rows result_row elements apart; if
-/// null, blocks go to finish(row, rows, column, columns, its sums, elements between their rows).
+/// Multiplies a (m x k) and b (k x n). Writes the product to `result`, whose rows are result_row
+/// elements apart; n is then a multiple of 16. If result is null, calls finish(row, rows, column,
+/// columns, sums, sums_row) for each finished block; sums_row: elements from row to row of sums.
 template <class Finish>
 void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::int64_t k,
               std::int64_t n, float* result, std::int64_t result_row, Space& space,

@@ -14,7 +14,7 @@ using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] 
 Vector load(const float* from) { return *reinterpret_cast<const InMemory*>(from); }
 void store(Vector x, float* to) { *reinterpret_cast<InMemory*>(to) = x; }
 
-/// a * b + sum, rounded once: a compiler may leave two operations. a - 0 is a in all lanes, -0 too.
+/// Returns a * b + sum, rounded once: a compiler may round twice. a - 0 is a in each lane, -0 too.
 Vector fused(float a, Vector b, Vector sum) { return FUSED(a - Vector{}, b, sum); }
 
 /// `rows` rows and `vectors` vectors of columns of the sums, which stay in registers.
@@ -70,7 +70,7 @@ template <int step, int... i> void exchange(Vector& x, Vector& y, Numbers<i...>)
   y = __builtin_shufflevector(upper, lower, (i & step ? lanes + i : i + step)...);
 }
 
-/// In place, a square of vectors: blocks of 1, then of 2, of 4 ... change places.
+/// Transposes a square of vectors in place: blocks of 1, then of 2, of 4 ... change places.
 template <int step = 1> void transpose_square(Vector (&rows)[lanes]) {
   if constexpr (step < lanes) {
     for (int i = 0; i < lanes; ++i) {

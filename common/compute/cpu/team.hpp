@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace zero {
-/// Its threads wait without computing, and end with it. One thread at a time calls it.
+/// Has threads that wait without computing, and end with the Team. One thread at a time calls it.
 class Team {
  public:
   static constexpr std::int64_t piece = 16 << 10;  // elements; a core that is late takes fewer
@@ -59,7 +59,7 @@ class Team {
   std::condition_variable begin_, end_;
   const std::function<void(std::int64_t, std::int64_t)>* task_ = nullptr;
   std::int64_t next_ = 0, count_ = 0;
-  int busy_ = 0;  // pieces that were taken and are not done
+  int busy_ = 0;  // pieces that are taken and not done
   bool ended_ = false;
   std::vector<std::jthread> others_;  // last: they use all of the above
 };

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A GPU's kernels. Samples are the CPU's to the bit: added up in the same order.
+// A GPU's kernels. Samples have the CPU's bits, because they are added up in the same order.
 #include "compute/cuda/launch.cuh"
 #include "compute/row_wise.hpp"
 
 namespace zero::cuda {
 namespace {
-/// What lies in a GPU's memory behind Sums: the totals are formed when they are fetched.
+/// What Sums::on_gpu holds. The totals are formed when they are fetched.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
@@ -16,7 +16,7 @@ static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
 constexpr int teacher_rows = threads / TeacherSource::hidden;
 
-/// A thread forms one hidden number of a sample, inputs upwards, from tiles that its block makes.
+/// Each thread forms one hidden number of a sample, inputs upwards, from tiles of its block.
 template <class T>
 __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::int64_t rows,
                                T* inputs, float* targets) {
@@ -64,7 +64,7 @@ __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::in
   }
 }
 
-/// Of column_partial: packs of columns that a block takes, threads for each, most chunks of rows.
+/// For column_partial: packs of columns that a block takes, threads for each, most chunks of rows.
 constexpr int block_packs = 8;
 constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
@@ -111,7 +111,7 @@ __global__ void column_sum(const float* partial, std::int64_t columns, unsigned 
   store(bias[column], sum, write);
 }
 
-/// visit(number, value in each operand) for the elements [0, end) of a row, by a block's threads.
+/// A block's threads call visit(number, value in each operand) for elements [0, end) of a row.
 template <int width, class Visit, class... Operands>
 __device__ void visit_row(std::int64_t end, const Visit& visit, const Operands&... operands) {
   for (std::int64_t i = threadIdx.x * width; i < end; i += threads * width) {
@@ -119,7 +119,7 @@ __device__ void visit_row(std::int64_t end, const Visit& visit, const Operands&.
   }
 }
 
-/// Of the first `seen` elements x of a row, the largest, and the sum of e^((x - largest) * scale).
+/// For a row's first `seen` elements x returns the largest, and the sum of e^((x - largest) scale).
 template <int width, class T>
 __device__ std::pair<float, float> add_powers(const In<T>& row, std::int64_t seen, float scale) {
   const auto larger = [](float a, float b) { return a < b ? b : a; };
@@ -136,7 +136,7 @@ __device__ std::pair<float, float> add_powers(const In<T>& row, std::int64_t see
   return {largest, block_sum(sum)};
 }
 
-/// A block a row, several rows one after the other where there are more rows than blocks.
+/// Each block takes a row, and then others, if there are more rows than blocks.
 template <int width, class T>
 __global__ void cross_entropy_kernel(Rows<In<T>, Strided> outputs, const float* targets,
                                      std::int64_t rows, std::int64_t count, float factor,
@@ -156,7 +156,7 @@ __global__ void cross_entropy_kernel(Rows<In<T>, Strided> outputs, const float* 
   if (threadIdx.x == 0) partial[blockIdx.x].loss += loss / static_cast<double>(rows);
 }
 
-/// Both sums of all blocks' partial sums.
+/// Adds up all blocks' partial sums.
 __global__ void total_sums(const Totals* partial, Totals* totals) {
   Totals mine;
   for (std::int64_t i = threadIdx.x; i < most_blocks; i += threads) {
@@ -167,7 +167,7 @@ __global__ void total_sums(const Totals* partial, Totals* totals) {
   if (threadIdx.x == 0) *totals = all;
 }
 
-/// A thread a pack of elements. received: the other ranks' parts, `part` elements each.
+/// Each thread takes a pack of elements. received: the other ranks' parts, `part` elements each.
 template <int width, class T>
 __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks, std::int64_t part,
                             T* shard, Write write) {
@@ -188,7 +188,7 @@ __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks
   save(Out<T>{shard}, i, mean);
 }
 
-/// A thread a pack of a row.
+/// Each thread takes a pack of a row.
 template <int width, class Body, class... Operands>
 __global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
                                 Operands... operands) {
@@ -196,7 +196,7 @@ __global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
   if (item < all) visit_pack<width>(item % packs * width, body, operands(item / packs)...);
 }
 
-/// A block a row.
+/// Each block takes a row.
 template <int width, class Body, class... Operands>
 __global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operands) {
   const std::int64_t row = blockIdx.x;
@@ -216,7 +216,7 @@ __global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operan
   visit_row<width>(count, apply, operands(row)...);
 }
 
-/// A block a row.
+/// Each block takes a row.
 template <int width, class T>
 __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   const std::int64_t row = blockIdx.x, seen = rows.seen(row);
@@ -228,7 +228,7 @@ __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   visit_row<width>(rows.end, divide, x);
 }
 
-/// order: each block's rows by token and number. A thread a row counts what comes before it.
+/// order: each block's rows by token and number. Each thread counts the rows before its row.
 __global__ void sort_block(const float* tokens, std::int64_t count, std::int32_t* order) {
   __shared__ float others[threads];
   const int self = static_cast<int>(threadIdx.x);
@@ -241,7 +241,7 @@ __global__ void sort_block(const float* tokens, std::int64_t count, std::int32_t
   if (row < count) order[place] = static_cast<std::int32_t>(row);
 }
 
-/// The place in [low, end] of a sorted order behind all tokens x for which before(x).
+/// Returns the place in [low, end] of a sorted order behind all tokens x for which before(x).
 template <class Before>
 __device__ std::int64_t behind(const float* tokens, const std::int32_t* order, std::int64_t low,
                                std::int64_t end, Before before) {
@@ -252,7 +252,7 @@ __device__ std::int64_t behind(const float* tokens, const std::int32_t* order, s
   return low;
 }
 
-/// Merges runs of `size` sorted rows by pairs: a row goes behind what the other run has before it.
+/// Merges runs of `size` sorted rows by pairs. A row goes behind the other run's rows before it.
 __global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t size,
                            const std::int32_t* from, std::int32_t* to) {
   const std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t
   to[at + place - (second ? at / size * size : other)] = from[at];
 }
 
-/// A block a row in that order, and `threads` columns: the first of a token's rows adds up all.
+/// Each block takes a row in that order, and `threads` columns. A token's first row adds up all.
 template <class T>
 __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* order,
                                       std::int64_t count, const T* dy, std::int64_t width, T* grads,
@@ -487,15 +487,14 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
  private:
-  /// Whether rows of so many elements are whole packs in each of the operands.
+  /// Returns whether rows of `count` elements are whole packs in each of the operands.
   template <int width, class... Operands>
   static bool in_packs(std::int64_t count, const Operands&... operands) {
     return count % width == 0 &&
            ((aligned<width>(operands.first) && operands.begins.elements % width == 0) && ...);
   }
 
-  /// to = the sums of grad_output's columns, stored or added; with a `cut`, Mask changes
-  /// grad_output first.
+  /// Applies Mask if cut is not null. Then to = the sums of grad_output's columns, stored or added.
   template <class T>
   void sum_columns(In<T> cut, InOut<T> grad_output, std::int64_t rows, std::int64_t columns, T* to,
                    Write write) {

@@ -7,15 +7,15 @@
 
 namespace zero::cuda {
 inline constexpr int threads = 256;
-inline constexpr std::int64_t most_blocks = 1024;  // of a sum: one part of it each
+inline constexpr std::int64_t most_blocks = 1024;  // each forms a part of a sum
 static_assert(most_blocks <= most_partial_sums / 2);
 
-/// How many blocks, each for so many of them, `count` things take.
+/// Returns how many blocks `count` elements need, if a block takes of_a_block of them.
 inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads) {
   return static_cast<unsigned>((count + of_a_block - 1) / of_a_block);
 }
 
-/// Queues kernel(arguments ...) on so many blocks.
+/// Queues kernel(arguments ...) on `blocks` blocks.
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream, dim3 blocks, void (*kernel)(Parameters...),
             const Arguments&... arguments) {
@@ -26,7 +26,7 @@ void launch(cudaStream_t stream, dim3 blocks, void (*kernel)(Parameters...),
   check_cuda(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
 }
 
-/// `width` neighbours, read and written at once.
+/// `width` neighbours, which are read and written at once.
 template <class T, int width> struct alignas(sizeof(T) * width) Pack { T at[width]; };
 
 template <int width, class Operand> bool aligned(const Operand& x) {
@@ -39,13 +39,13 @@ template <int width, class Operand> __device__ auto load(const Operand& x, std::
   return Operand::read ? *reinterpret_cast<const Packed*>(x.at + i) : Packed();
 }
 
-/// Counts i in packs: of i in elements nvcc does not always see that one store is enough.
+/// Indexes packs: with an index of elements nvcc does not always see that one store will do.
 template <class Operand, class T, int width>
 __device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
   if constexpr (Operand::written) reinterpret_cast<Pack<T, width>*>(x.at)[i / width] = pack;
 }
 
-/// visit(element's number, its value in each operand) for elements [i, i + width).
+/// Calls visit(element's number, its value in each operand) for elements [i, i + width).
 template <int width, class Visit, class... Operands>
 __device__ void visit_pack(std::int64_t i, const Visit& visit, const Operands&... operands) {
   const auto between = [&](auto... packs) {
@@ -81,7 +81,7 @@ __global__ void each_kernel(Items<Operands...> items, Body body, Operands... ope
   if (item < items.all) items.visit(item, body, operands...);
 }
 
-/// combine() of all threads' values, by halves: i with i + 128, 64, ... All threads must call it.
+/// Combines all threads' values by halves: i with i + 128, 64, ... All threads must call it.
 template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
   __shared__ Value values[threads];
   values[threadIdx.x] = mine;
@@ -101,7 +101,7 @@ template <class Value> __device__ Value block_sum(Value mine) {
   return combine_block(mine, [](Value a, Value b) { return a + b; });
 }
 
-/// Each block adds its terms, divided, to its own partial sum; these lie a Totals apart.
+/// Each block adds its terms, divided, to its own partial sum. Partial sums lie a Totals apart.
 template <class Body, class... Operands>
 __global__ void add_partial_sums(Items<Operands...> items, double* partial, double divisor,
                                  Body body, Operands... operands) {

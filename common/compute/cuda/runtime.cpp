@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// This machine's GPUs; of the one that is used memory, streams, events and, by cuBLAS, products.
+// Finds this machine's GPUs. Memory, streams, events and, by cuBLAS, products of the one in use.
 #include <cstring>
 
 #include "compute/cuda/runtime.hpp"
@@ -26,7 +26,7 @@ Gpus visible_gpus() {
     }
     return gpus;
   }
-  cudaGetLastError();  // asking may fail; what comes later has not
+  cudaGetLastError();  // clears the error: later calls have not failed
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
     return {0, "no GPU: this machine has no driver for one", {}};
@@ -57,7 +57,7 @@ struct CudaEvent : DeviceEvent {
   std::chrono::steady_clock::time_point time() const override;
 
   cudaEvent_t event = nullptr;
-  std::shared_ptr<const BothClocks> since;  // of an event that knows its time
+  std::shared_ptr<const BothClocks> since;  // time() counts from here; null: it knows no time
 };
 
 struct BothClocks {
@@ -69,7 +69,7 @@ struct BothClocks {
 
   std::chrono::steady_clock::time_point host = std::chrono::steady_clock::now();
   CudaEvent gpu;
-  std::chrono::steady_clock::duration took;  // wrong by half of it at most
+  std::chrono::steady_clock::duration took;  // `host` is wrong by half of it at most
 };
 std::chrono::steady_clock::time_point CudaEvent::time() const {
   float milliseconds = 0;
@@ -87,7 +87,7 @@ void check_cublas(cublasStatus_t code,
               static_cast<int>(code), blas().status_string(code));
 }
 
-/// Bytes, 16 at most, of which all of these are multiples.
+/// Returns the bytes, at most 16, of which all addresses are multiples.
 std::uint32_t alignment_of(std::initializer_list<const std::byte*> addresses) {
   std::uintptr_t bits = 16;
   for (const std::byte* address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
@@ -179,8 +179,8 @@ DeviceEventPtr Runtime::record() {
 
 DeviceEventPtr Runtime::record_time(const DeviceEventPtr& begin) {
   const auto since = begin ? static_cast<const CudaEvent&>(*begin).since : gpu_.both_clocks();
-  const auto event =
-      std::make_shared<CudaEvent>(gpu_, stream(), cudaEventDefault);  // it is work, too
+  // Recording is work: hence stream(), not stream_.
+  const auto event = std::make_shared<CudaEvent>(gpu_, stream(), cudaEventDefault);
   event->since = since;
   return event;
 }

@@ -12,7 +12,7 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-/// The functions of cublasLt that are used. The first product loads its library, half a gigabyte.
+/// The functions of cublasLt that are used. The first product loads that library, half a gigabyte.
 struct Blas {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -27,17 +27,17 @@ struct Blas {
   decltype(&cublasLtMatmul) multiply;
   decltype(&cublasLtGetStatusString) status_string;
 };
-/// Throws Error (resources) when the library is not there.
+/// Returns them. Throws Error (resources) if the library is not there.
 const Blas& blas();
 
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
-struct BothClocks;  // a moment by the GPU's and by the host's
+struct BothClocks;  // a moment by the GPU's clock and by the host's
 
 class Gpu : public Device {
  public:
-  /// others: there are ranks to leave multiprocessors for.
+  /// others: see make_gpu().
   Gpu(int number, bool others);
   void bind_thread() override { check_cuda(cudaSetDevice(number)); }
   std::byte* allocate(std::int64_t bytes, Memory memory_type) override;
@@ -48,17 +48,17 @@ class Gpu : public Device {
 
   const int number;
   std::int32_t multiprocessors = 0;  // that a product may take; 0: all
-  /// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
+  /// Returns a moment of the last 10 s, because CUDA tells the time from event to event as a float.
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
   static std::pair<std::size_t, std::size_t> info();  // bytes available, and all
 
-  std::mutex mutex_;  // guards the next
+  std::mutex mutex_;  // guards clocks_
   std::shared_ptr<const BothClocks> clocks_;
 };
 
-/// Each call queues its work on one CUDA stream and returns.
+/// Queues each call's work on one CUDA stream, and returns.
 class Runtime : public Kernels {
  public:
   Runtime(Device& gpu, bool urgent);
@@ -77,12 +77,12 @@ class Runtime : public Kernels {
   void reserve_products(std::int64_t room) final;
 
  protected:
-  /// So many products (rows x columns) of a (rows x inner) and b, plus `columns` of bias and
+  /// Queues `count` products (rows x columns) of a (rows x inner) and b, plus `columns` of bias and
   /// through a ReLU, if any; of one dtype, summed in fp32, rounded once. Throws Error (resources).
   void multiply(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& products,
                 const std::byte* bias = nullptr, bool relu = false);
-  /// For whoever puts work on it: only so does record() know that there is some.
+  /// Returns the stream to put work on it, of which record() then knows.
   cudaStream_t stream() {
     idle_ = false;
     return stream_;
@@ -100,8 +100,7 @@ class Runtime : public Kernels {
  private:
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
-  std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t>
-      algorithms_;  // by all they depend on
+  std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t> algorithms_;  // by all inputs
   std::optional<Buffer> blas_workspace_;
   bool idle_ = true;  // the host has waited for all that was queued
 };
