@@ -143,7 +143,9 @@ class Schedule:
     def send_gradient(self, l, micro):
         last, event = micro + 1 == self.accumulate, self.used[-1]
         count = self.reduces() + last * self.card.sent["backward"][0]
-        for what in ("reduce_scatter", "all_gather")[:count]:
+        # An all-reduce's halves take equally long. DeepSpeed's update gathers parameters, too.
+        second = "reduce_scatter" if self.card.theirs else "all_gather"
+        for what in ("reduce_scatter", second)[:count]:
             event = self.run(self.link, what, l, event)
         self.sent.append(event)
         if last:

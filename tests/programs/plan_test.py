@@ -134,8 +134,8 @@ def test_deepspeeds_estimates(row):
 
 # In GB, for 8 billion parameters on 5 ranks: parameters, gradients, optimizer on the device; disk;
 # host (08: with 3 pieces of 2^20 elements; DeepSpeed: with fp32 gradients); sent; copied down, up.
-OFFLOADED = {"zero1_offload": (16, 16, 0, 0, 28.8, 25.6, 3.2, 3.2),
-             "zero2_offload": (16, 0, 0, 0, 28.8, 25.6, 3.2, 3.2),
+OFFLOADED = {"zero1_offload": (16, 16, 0, 0, 28.8, 38.4, 3.2, 3.2),
+             "zero2_offload": (16, 0, 0, 0, 28.8, 38.4, 3.2, 3.2),
              "07_offload": (3.2, 3.2, 0, 0, 22.4, 38.4, 3.2, 3.2),
              "08_infinity": (0, 0, 0, 19.2, 6.437748736, 38.4, 3.2, 6.4),
              "08_state_host": (0, 0, 0, 0, 25.6, 38.4, 3.2, 6.4),
@@ -203,9 +203,30 @@ def test_deepspeeds_bytes(words, held, reserved, host):
     assert (of.held / 1e9, (of.reserved - of.held) / 1e9, of.host / 1e9) == (held, reserved, host)
 
 
-@pytest.mark.parametrize("stage, parameters, gradients", [(0, 1, 1), (2, 1, 1), (3, 2, 1)])
+TO_OWNERS = {"use_multi_rank_bucket_allreduce": False}
+
+
+@pytest.mark.parametrize("keys, formulas", [
+    ({"stage": 1}, ["3", "0"]), ({"stage": 2}, ["1 + 2A", "0"]), ({"stage": 3}, ["3A", "2A"]),
+    ({"stage": 1} | TO_OWNERS, ["2", "0"]), ({"stage": 2} | TO_OWNERS, ["1 + A", "0"]),
+    ({"stage": 3} | TO_OWNERS, ["3A", "2A"]),
+    ({"stage": 2, "reduce_scatter": False} | TO_OWNERS, ["1 + 2A", "0"]),
+    ({"stage": 2, "contiguous_gradients": False} | TO_OWNERS, ["1 + 2A", "0"]),
+    ({"stage": 2, "contiguous_gradients": False, "cpu_offload": True} | TO_OWNERS,
+     ["1 + A", "0"])])
+def test_deepspeed_sends(keys, formulas):
+    """Stages 1 and 2 all-reduce gradients, unless a bucket is reduced to each owner. Of frozen
+    parameters, the second formula, nothing is reduced."""
+    words = "--params 8e9 --layers 64 --ranks 8 --trainable 4e9"
+    assert configured(words, zero_optimization=keys).plans[0].formulas["sent"] == formulas
+    if keys["stage"] == 1:  # another stage on the line keeps the file's way
+        of = configured(f"{words} --chapter 05", zero_optimization=keys).plans[0]
+        assert of.formulas["sent"][0] == {"3": "1 + 2A", "2": "1 + A"}[formulas[0]]
+
+
+@pytest.mark.parametrize("stage, parameters, gradients", [(0, 1, 1), (2, 1, 2), (3, 2, 1)])
 def test_gradients_sent_in_fp32(stage, parameters, gradients):
-    """Gathered parameters have 2 bytes; at stage 0 both halves of the all-reduce have 4."""
+    """Gathered parameters have 2 bytes; both halves of the all-reduce of stages 0 to 2 have 4."""
     of = configured("--params 8e9 --layers 64 --ranks 8", bf16={"enabled": True},
                     communication_data_type="fp32", zero_optimization={"stage": stage}).plans[0]
     assert of.sent == 7e9 * (parameters * (2 if stage else 4) + gradients * 4)
@@ -294,9 +315,9 @@ def test_an_articles_file(folder):
     assert (q.cards[0].name, q.dtype) == ("04_zero1", "fp32"), "the command line overrides"
     out = printed(f"{ANY} --gpu 44GB --deepspeed ds_config.json", folder)
     assert all(words in out for words in (
-        "by zero2_offload", "Take zero2_offload", "16.00 GB, 2 bytes per", "sends 25.60 GB",
+        "by zero2_offload", "Take zero2_offload", "16.00 GB, 2 bytes per", "sends 38.40 GB",
         "ds_config.json is planned as zero2_offload, with DeepSpeed's own bytes and",
-        "buckets of 400.00 MB: 40 messages"))
+        "buckets of 400.00 MB: 80 messages"))
 
 
 @pytest.mark.parametrize("told", [
@@ -548,13 +569,15 @@ def test_a_steps_time():
 
 def test_a_steps_time_in_deepspeed(folder):
     """step() ends with the update's gathers, so overlap_comm hides gradients alone; a bucket that
-    never fills leaves after backward, and at stage 3 nothing is hidden without overlap_comm."""
+    never fills leaves after backward, and at stage 3 nothing is hidden without overlap_comm. An
+    all-reduce takes as long as two reduce-scatters."""
     one = 12 * 10.016e-3
-    for stage, overlap, size, hidden in (
-            (1, True, 104, 31), (1, False, 104, 0), (1, None, 104, 0), (1, True, 3328, 0),
+    for stage, overlap, size, hidden, *others in (
+            (1, True, 104, 62), (1, True, 104, 31, TO_OWNERS), (1, False, 104, 0),
+            (1, None, 104, 0), (1, True, 3328, 0),
             (3, True, 104, 1), (3, None, 104, 1), (3, False, 104, 0)):
         zero = {"stage": stage, "reduce_bucket_size": size} | (
-            {} if overlap is None else {"overlap_comm": overlap})
+            {} if overlap is None else {"overlap_comm": overlap}) | dict(*others)
         (folder / "ds.json").write_text(json.dumps({"zero_optimization": zero,
                                                     "bf16": {"enabled": True}}))
         q = asked(f"--params 3200 --ranks 13 --link 8 --latency 10 --compute 20 "
@@ -726,6 +749,8 @@ def test_frozen_parameters_have_bytes_and_traffic_of_their_own():
                   "14/N bytes per trained parameter and 0 per frozen one",
                   "3A elements per trained parameter and 2A per frozen one, each x (N - 1)/N"):
         assert words in said
+    of = rank("--params 8e9 --ranks 4 --trainable 4e9 --accumulate 2 --fsdp full_shard")
+    assert of.formulas["sent"] == ["1 + 2A", "2A"], "gradients once, parameters in each"
 
 
 def test_every_key_of_the_page_is_known(folder):

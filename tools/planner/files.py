@@ -251,6 +251,9 @@ def deepspeed(file, given):
         for name, (key, default) in SWITCHES.items()}
     stage = int(said.one_of(ZERO + "stage", 0, 1, 2, 3))
     devices = offload_devices(said, stage, sentences["left out"])
+    # Only a bucket with reduce_scatter is cut at its owners (reduce_ipg_grads, average_tensor).
+    to_owners = asked["scatters"] and not asked["one_all_reduce"] and (
+        asked["contiguous"] or devices["optimizer"] != "none")
     bf16, fp16 = (said.one_of(f"{name}.enabled", False, "auto", True) for name in ("bf16", "fp16"))
     said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
     dtype = "fp16" if fp16 else "fp32"
@@ -265,8 +268,9 @@ def deepspeed(file, given):
     said.expect(type(ratio) in (int, float) and 0 <= ratio <= 1 and (ratio == 1 or stage == 3),
                 ZERO + "offload_optimizer.ratio", ratio, "a number from 0 to 1, below 1 at stage 3")
     return asked | state | {
-        "card": deepspeed_card(stage, **devices), "dtype": dtype, "gradient": gradient,
-        "sends": sends, "ratio": ratio, "square": said.get(ZERO + "reduce_bucket_size") == "auto",
+        "card": deepspeed_card(stage, **devices, to_owners=to_owners), "to_owners": to_owners,
+        "dtype": dtype, "gradient": gradient, "sends": sends, "ratio": ratio,
+        "square": said.get(ZERO + "reduce_bucket_size") == "auto",
         "piece": asked["piece"] or LIVE, "shards": max(0, asked["shards"]) if stage == 3 else 0,
         **batches(said, asked, given)}, sentences
 

@@ -56,10 +56,10 @@ class Card:
 
     def often(self, what, frozen):
         """Returns how often messages pass in a phase, or copies in a direction (`what`). Frozen
-        parameters are gathered too, but have no gradients, so backward has no reduce-scatter."""
+        parameters have no gradients: a plan with a window gathers them, also once in backward."""
         a_step, a_micro_batch = (self.sent | self.copied)[what]
         if frozen:
-            return 0, max(0, a_micro_batch - (what == "backward"))
+            return 0, self.prefetches * (1 if what == "backward" else a_micro_batch)
         return a_step, a_micro_batch
 
 
@@ -79,10 +79,12 @@ STATE_HOST = replace(CHAPTERS[-1], name="08_state_host",  # 08 with --state host
                      held=CHAPTERS[-1].held | {"optimizer": "sharded on the host"})
 
 
-def deepspeed_card(stage, optimizer="none", param="none"):
+def deepspeed_card(stage, optimizer="none", param="none", to_owners=False):
     """Returns DeepSpeed's card of a stage. `optimizer` and `param` are the devices of
     offload_optimizer and offload_param. From stage 2 on gradients go with the optimizer. State on
-    NVMe is read, updated and written by one sub-group after the other."""
+    NVMe is read, updated and written by one sub-group after the other. Stages 1 and 2 all-reduce
+    gradients; to_owners: they reduce each to its owner, which sends as much as a reduce-scatter
+    (average_tensor, allreduce_bucket)."""
     card = next(card for card in CHAPTERS if card.stage == stage and card.mixed_precision)
     how = {"none": "sharded", "cpu": "sharded on the host", "nvme": "sharded on the disk"}
     offloads, held, name = stage > 0 and optimizer != "none", dict(card.held), card.name
@@ -90,6 +92,8 @@ def deepspeed_card(stage, optimizer="none", param="none"):
         held["optimizer"] = how[optimizer]
         held["gradients"] = how["cpu"] if stage > 1 else held["gradients"]
         name = f"zero{stage}_offload"
+    halves = 2 if stage in (1, 2) and not to_owners else 1
+    sent = card.sent | {"backward": tuple(halves * often for often in card.sent["backward"])}
     copied = dict.fromkeys(WAYS, (int(offloads), 0))
     borrowed = card.borrowed | {"pieces": int(optimizer == "nvme")}
     if stage == 3:
@@ -101,13 +105,15 @@ def deepspeed_card(stage, optimizer="none", param="none"):
             name = "07_offload"
         if optimizer == "nvme":
             name = "08_infinity"
-    return replace(card, name=name, held=held, copied=copied, borrowed=borrowed, theirs=True)
+    return replace(card, name=name, held=held, sent=sent, copied=copied, borrowed=borrowed,
+                   theirs=True)
 
 
-def as_deepspeed(card):
+def as_deepspeed(card, to_owners=False):
     """Returns DeepSpeed's card with the same stage and the same places."""
     name = dict(zip(PLACES, ("none", "cpu", "nvme")))
-    return deepspeed_card(card.stage, *(name[card.place(k)] for k in ("optimizer", "parameters")))
+    return deepspeed_card(card.stage, *(name[card.place(k)] for k in ("optimizer", "parameters")),
+                          to_owners)
 
 
 MADE = [*map(deepspeed_card, (1, 2), ("cpu", "cpu")), deepspeed_card(3, "cpu", "cpu"),

@@ -330,7 +330,8 @@ def set_plans(q, named):
     if q.chapter:
         refuse(q.chapter not in PLANS, f"--chapter: {q.chapter} is none of "
                + ", ".join(card.name for card in ALL))
-        q.cards = [as_deepspeed(PLANS[q.chapter]) if q.card and q.card.theirs else PLANS[q.chapter]]
+        card = PLANS[q.chapter]
+        q.cards = [as_deepspeed(card, q.to_owners) if q.card and q.card.theirs else card]
         refuse(q.dtype != "fp32" and not q.cards[0].mixed_precision,
                f"{q.chapter} has no --dtype {q.dtype}: say --dtype fp32")
     elif q.card:

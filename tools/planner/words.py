@@ -249,8 +249,9 @@ def sends(q, plan):
 def buckets(q, plan):
     """Yields a line on buckets: how many messages they make in a step, and their bytes."""
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
-    if plan.card.theirs:  # one reduction a step, or from stage 2 on one a micro-batch
-        passes = q.accumulate if plan.card.stage > 1 else 1
+    if plan.card.theirs:  # of gradients: an all-reduce has two, its halves
+        a_step, a_micro_batch = plan.card.sent["backward"]
+        passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate
     count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
     if q.ranks > 1:
         text += [f"{plural(count, 'message')} to each rank in a step"]
