@@ -328,7 +328,7 @@ def published(_):
     return (f"{table(['published by', 'GPUs', 'steps', 'error: from', 'to'], rows, 2)}\n\n"
             f"{sum(size < 0.1 for size in sizes)} of {len(sizes)} within 10 %, "
             f"{sum(size < 0.2 for size in sizes)} within 20 %; the median is "
-            f"{sizes[len(sizes) // 2]:.0%}. More: [published.json](published.json).")
+            f"{100 * sizes[len(sizes) // 2]:.0f} %. More: [published.json](published.json).")
 
 
 def hybrid(_):
