@@ -75,8 +75,9 @@ def card_of(values):
 
 
 CHAPTERS = [card_of(card) for card in CARDS.values() if card["ranks"]]
-STATE_HOST = replace(CHAPTERS[-1], name="08_state_host",  # 08 with --state host
-                     held=CHAPTERS[-1].held | {"optimizer": "sharded on the host"})
+INFINITY = card_of(CARDS["08_infinity"])
+STATE_HOST = replace(INFINITY, name="08_state_host",  # 08 with --state host
+                     held=INFINITY.held | {"optimizer": "sharded on the host"})
 
 
 def deepspeed_card(stage, optimizer="none", param="none", to_owners=False):
