@@ -167,7 +167,10 @@ def followed(trace, run, layer, element):
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
-    yield f"{'':<54}" + "".join(f"{f'rank {rank}':>8}" for rank in range(run.ranks))
+    yield "in parentheses: stored there, but not used by this event"
+    if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
+        yield "in the order in which the host asks for it, which may be ahead of its use"
+    yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
     memories, slots = [Memory(trace.layers) for _ in trace.events], slot_names(trace)
     present = ""
     for events in trace.moments(0, trace.steps[0]):
@@ -196,15 +199,16 @@ def followed(trace, run, layer, element):
             where = f"{view['of']}, {where}" if where.startswith("piece") else where
             line = f"{'' if phase == present else phase:<10}{task:<24}{where}"
             present = phase
-            yield (f"{line:<54}" + "".join(f"{value:>8}" for value in values)).rstrip()
+            yield (f"{line:<52}" + "".join(f"{value:>9}" for value in values)).rstrip()
 
 
 def value_at(memory, view, element):
-    """Returns the element's number in the view; a dot if it is not there, ? if it is not known."""
-    if not view["start"] <= element < view["start"] + view["size"]:
-        return "\u00b7"
+    """Returns the element's number; in parentheses if it is stored there but not in the view; a dot
+    if it is not stored, ? if it is not known."""
     value = memory.layer(view)[element]
-    return "?" if value is None else decimal(value)
+    if view["start"] <= element < view["start"] + view["size"]:
+        return "?" if value is None else decimal(value)
+    return "\u00b7" if value is None else f"({decimal(value).strip()})"
 
 
 def formulas(run):

@@ -79,12 +79,14 @@ def test_a_step_is_told(folder, before):
     trace = made(folder, events, before)
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
-{'':<54}  rank 0  rank 1
-start     initialise              parameters{'':<10}       \u00b7  -3.000
+in parentheses: stored there, but not used by this event
+in the order in which the host asks for it, which may be ahead of its use
+{'':<52}   rank 0   rank 1
+start     initialise              parameters{'':<8}        \u00b7   -3.000
 forward   borrow                  parameter slot 0
-          all_gather for backward parameter slot 0      -3.000  -3.000
-          forward                 parameter slot 0      -3.000  -3.000
-update    adam                    parameters{'':<10}       \u00b7  -4.000
+          all_gather for backward parameter slot 0     -3.000   -3.000
+          forward                 parameter slot 0     -3.000   -3.000
+update    adam                    parameters{'':<8}        \u00b7   -4.000
           give back               parameter slot 0""".splitlines()
     told = narrate.told(trace, run_of()).split("\n\n")
     assert "  layer 0      0      0      1    pad" in told[1]
