@@ -167,9 +167,9 @@ def followed(trace, run, layer, element):
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
-    yield "in parentheses: stored there, but not used by this event"
+    yield "in parentheses: stored, but not used by this event"
     if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
-        yield "in the order in which the host asks for it, which may be ahead of its use"
+        yield "in the order in which the host asks, which may be ahead of use"
     yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
     memories, slots = [Memory(trace.layers) for _ in trace.events], slot_names(trace)
     present = ""
