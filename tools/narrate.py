@@ -15,7 +15,7 @@ RANKS = 3
 # The model of 12 parameters, on the CPU: numbers are recorded only there, and of small models only.
 TINY = {"--task": "tiny", "--align": 1, "--steps": 1, "--device": "cpu"}
 TOLD_KINDS = ("parameters", "gradients", "communication")  # the story tells who borrows these
-SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # by task: what it writes
+SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # by task: its samples' names
 
 
 def counted(count, word):
@@ -44,28 +44,28 @@ def head(trace, run):
     if options["task"] == "tiny":
         yield "of the first sample: layer 0 takes x, each layer gives y to the next one,"
         yield "t is what the last y should be, dy the gradient of the loss by that y; the last"
-        yield "layer's gradient: of a weight dy of its row x the y at its column, of a bias dy\n"
+        yield "layer's gradient is dy[r] x its input[c] at row r, column c, and dy[r] at bias r\n"
     yield "held throughout, by each rank"
     for held in trace.about["held"]:
         of = f"optimizer, {held['of']}" if held["kind"] == "optimizer" else held["of"]
         where = "" if held["place"] == "device" else f", on its {held['place']}"
         yield (f"  {of:<20}{spaced(held['elements']):>3} of {spaced(info['padded_parameters'])} in "
                f"{held['dtype']}, {spaced(held['bytes'])} bytes{where}")
-    beside, slots = defaultdict(set), slot_names(trace)
+    tasks_on, slots = defaultdict(set), slot_names(trace)
     for event in trace.program(0, trace.steps[0]):
         if event["ph"] == "X" and sentence(event, run.ranks, slots):
-            beside[event["stream"]].add(event["task"])
+            tasks_on[event["stream"]].add(event["task"])
     yield ""
-    for stream in [stream for stream in beside if stream != "compute"]:
-        yield f"{', '.join(sorted(beside[stream]))}: on a stream of their own, {stream}"
-    if len(beside) > 1:
+    for stream in [stream for stream in tasks_on if stream != "compute"]:
+        yield f"{', '.join(sorted(tasks_on[stream]))}: on a stream of their own, {stream}"
+    if len(tasks_on) > 1:
         yield "told in the order in which the host asks for it, which may be ahead of its use\n"
 
 
 def slot_kind(view):
     """Returns what kind of slot holds the view, in the words that watch's page uses."""
     if view["of"] not in ("parameters", "gradients"):
-        return "piece"  # the host holds it of a state on the disk
+        return "piece"  # of a state on the disk, while the host has it in memory
     return "landing" if view.get("place") == "host" else f"{view['of'].removesuffix('s')} slot"
 
 
@@ -81,7 +81,7 @@ def slot_names(trace):
 def sentence(event, ranks, slots):
     """Returns the line on an event; "" if the story leaves it out. slots: of slot_names()."""
     args, task = event["args"], event["task"]
-    if event["ph"] == "X":
+    if event["ph"] == "X":  # work; otherwise memory is borrowed or given back
         used = [slots[slot_kind(view), view["slot"]]
                 for view in args.get("reads", []) + args.get("writes", []) if "slot" in view]
         meaning = say("short", {task}, each=spaced(args["elements"] // max(1, ranks - 1)),
@@ -142,7 +142,7 @@ def story(trace, run):
         views = [(event["args"].get("writes") or event["args"].get("reads") or [None])[0]
                  for event in events]
         rows = [row(memory, view) for memory, view in zip(memories, views)
-                if view and events[0]["task"] != "squared_norm"]
+                if view and events[0]["task"] != "squared_norm"]  # which only reads what was told
         key = events[0]["layer"], *rows
         if not any(rows):
             rows = []
@@ -188,8 +188,8 @@ def followed(trace, run, layer, element):
                 rows.append((lent, []))
         during = event["args"]["during"]
         phase = {"setup": "start", "load": "forward"}.get(during, during)
-        ahead = event["args"].get("phase", during)
-        task = event["task"] + (f" for {ahead}" if ahead not in (during, "setup") else "")
+        needs = event["args"].get("phase", during)
+        task = event["task"] + (f" for {needs}" if needs not in (during, "setup") else "")
         if task == "sums":
             yield (f"{'' if phase == present else phase:<10}{task:<24}"
                    "of loss and norm: a rank waits for all")

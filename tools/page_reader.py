@@ -49,9 +49,9 @@ class Diff:
     new: str
     before: str
     after: str
-    test: str  # the test that catches it, "" if it is no sabotage
+    test: str  # the test that must fail after it, "" if it is no sabotage
     case: str  # the case of that test
-    build: str  # the kind of build in which it is caught: plain or tsan
+    build: str  # the build in which that test fails: plain, or tsan (ThreadSanitizer)
     title: str  # what is bold in the paragraph before it, else its first line
     place: str  # "PAGE:LINE: "
 

@@ -12,20 +12,21 @@ class Replay:
     """A traced run that is played on `machine`. Computation takes as long as it took, task by task
     and rank by rank. So do messages, copies, reads and writes, if `machine` has no speed for them.
     A message's time counts from when its last rank began it. `prefetch` is the run's own if it is
-    None. `late` is added to each message, in ms; `handshakes` collects by how many ms messages took
-    longer than on `machine`. Throws Failure if the trace cannot be played."""
+    None. `late` is added to each message, in ms. After steps() `handshakes` has, of each message by
+    rank, its measured ms minus those on `machine`. Throws Failure if the trace cannot be played."""
 
     def __init__(self, trace, machine, prefetch=None, late=0):
         self.trace, self.machine, self.late, self.handshakes = trace, machine, late, []
         self.ranks, held = len(trace.events), trace.about["held"]
-        self.tensors = sum(of["place"] == "disk" for of in held)
+        self.disk_tensors = sum(of["place"] == "disk" for of in held)
         name = trace.about["chapter"]
-        name = "08_state_host" if name == "08_infinity" and not self.tensors else name
+        # 08 with --state host has a card of its own.
+        name = "08_state_host" if name == "08_infinity" and not self.disk_tensors else name
         if name not in PLANS or self.ranks < 2 or len(trace.steps) < 2:
             raise Failure(f"{name} on {self.ranks} ranks, {len(trace.steps)} steps: a step is "
                           "played again of 02 to 08 on two ranks or more, from its second on")
         self.card = PLANS[name]
-        self.width = held[0]["bytes"] / held[0]["elements"]
+        self.width = held[0]["bytes"] / held[0]["elements"]  # of a parameter; these are held first
         if not all(trace.events):
             raise Failure("a rank has no events in this trace: it cannot be played", 3)
         own = [event for event in trace.events[0] if timed(event)]
@@ -35,9 +36,9 @@ class Replay:
         last = [event for event in own if event["args"]["step"] == max(updated)]
         counts = Counter(map(key, last))
         self.accumulate = counts["forward", 0]
-        layers = range(len(trace.layers)) if self.tensors else ()
+        layers = range(len(trace.layers)) if self.disk_tensors else ()
         self.pieces = [counts["adam", l] for l in layers]
-        # Chapters 02 to 05 send on compute; notes/changing/overlap.md lets them send beside it.
+        # 02 to 05 send on compute; changed by notes/changing/overlap.md, on a stream of their own.
         self.beside = not self.card.prefetches and any(
             event["cat"] == "collective" and event["stream"] == "communication" for event in last)
         # The prefetch is how many layers were gathered before layer 0 was used, without layer 0.
@@ -45,6 +46,7 @@ class Replay:
         ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
                     for event in last) - 1
         self.prefetch = ahead if prefetch is None else prefetch
+        # {(task, layer, step from 1): by rank, [(begin, ms)]}
         self.tasks = defaultdict(lambda: [[] for _ in trace.events])
         for rank, events in enumerate(trace.events):
             for event in sorted(filter(timed, events), key=span):
@@ -55,32 +57,33 @@ class Replay:
 
     def times(self, what, layer, step):
         """Returns how many ms a task takes on each rank, as simulate.Schedule asks for it."""
-        machine, done = self.machine, self.left.get((what, layer, step), [[]])
-        if not any(done):
+        machine, waiting = self.machine, self.left.get((what, layer, step), [[]])
+        if not any(waiting):
             return [0] * self.ranks
-        if not all(done):
+        if not all(waiting):
             raise Failure(f"{what} of layer {layer} in step {step} ran on some ranks only: this "
                           "trace cannot be played", 3)
-        count = self.tensors if what in ("read", "write") else 1  # a disk moves tensor by tensor
-        now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
+        count = self.disk_tensors if what in ("read", "write") else 1  # one by one
+        now = [[of.popleft() for _ in range(min(count, len(of)))] for of in waiting]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
         if TYPES.get(what) == "collective":
             arrived = max(begin for (begin, _), in now)
             own = [max(0, begin + ms - arrived) for (begin, ms), in now]
             if not (machine.link or machine.latency):
                 return own
-            size = self.width * shard if layer is not None else 16
+            size = self.width * shard if layer is not None else 16  # two sums
             modelled = machine.ring(self.ranks * size, self.ranks)
             self.handshakes += [ms - modelled for ms in own]
             return [modelled + self.late] * self.ranks
         if what in ("to_host", "to_device") and machine.bus:
             return [over(self.width * shard, machine.bus)] * self.ranks
         if what in ("read", "write") and machine.disk:
-            return [over(4 * self.tensors * shard / self.pieces[layer], machine.disk)] * self.ranks
+            size = 4 * self.disk_tensors * shard / self.pieces[layer]
+            return [over(size, machine.disk)] * self.ranks
         return [sum(ms for _, ms in each) for each in now]
 
     def steps(self):
-        """Returns what Streams.figures says of rank 0, for each step from the second on."""
+        """Returns [(ms of rank 0's step, spans.shares() of it)], from the second step on."""
         self.left = {of: [*map(deque, tasks)] for of, tasks in self.tasks.items()}
         streams = play(self.card, len(self.trace.layers), self.times, self.ranks, self.accumulate,
                        self.prefetch, self.beside, self.pieces, steps=len(self.trace.steps))

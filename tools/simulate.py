@@ -272,7 +272,7 @@ class Work:
     # Ranks among which a layer is cut: a group of ranks that holds a whole model (hybrid sharding).
     shards: int = 0  # 0: all ranks are one group
     near: int = 0  # ranks among which backward gathers (ZeRO++'s hpZ; 0: as forward)
-    bucket: int = 0  # elements of gradients that are sent at a time, without a window (0: a layer)
+    bucket: int = 0  # elements of gradients per message, without a window (0: a layer a message)
 
     def times(self, machine):
         """Returns the times() of a Schedule of one rank, because the ranks' times are equal."""

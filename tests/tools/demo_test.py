@@ -150,7 +150,7 @@ def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
 
 
 def test_a_saved_llama_writes(programs, folder):
-    """Without a learning rate it saves the first weights, which NumPy makes too: one text follows."""
+    """Without a learning rate it saves the first weights, which NumPy makes too: equal texts."""
     text = {}
     for lr in ("0", "0.01"):
         done = programs.run(2, "06_zero3", "--task", "llama", "--width", "8", "--heads", "2",
