@@ -15,8 +15,8 @@ from pathlib import Path
 
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_bytes,
-                  wrong_traffic)
+from runs import (CHAPTERS, RESOURCES, ROOT, Failure, Programs, finish, folded, number, ran,
+                  wrong_bytes, wrong_traffic)
 from trial import progress
 
 SHORT = ["--steps", 8]
@@ -41,6 +41,7 @@ def prepare(programs, options):
     if options.task == "llama":  # the demo ends with text that the saved weights write
         run_06 = next(run for run in runs if run.number == "06")
         run_06.command += ["--save", str(options.out / "saved")]
+        shutil.rmtree(options.out / "saved", ignore_errors=True)  # of an earlier demo
     # The link (Gbit/s), bus and disk (GB/s) are so slow that it shows. Two ranks: each has a core.
     more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
                              options.out / f"more/{chapter}.trace", *SHORT, "--batch",
@@ -146,6 +147,11 @@ def main():
     options.of_data = [word for name, value in of_task.items() for word in (f"--{name}", value)]
     batch = options.batch or batch
     options.batch = ["--batch", batch] if batch else []
+    if options.task == "llama":  # NumPy, which other tasks need not, is asked for before the runs
+        try:
+            import llama_text
+        except ImportError:
+            raise Failure("the Llama's text needs NumPy (python3-numpy)", RESOURCES) from None
     options.steps, found = options.steps or steps, gpus()
     options.ranks = options.ranks or (found if found > 1 else 4)
     programs = Programs(options.build, options.mpiexec, options.out)
@@ -185,7 +191,6 @@ def main():
               *(f"    {line}" for line in problems), sep="\n")
     report.print_text([ending])
     if options.task == "llama":
-        import llama_text  # needs NumPy, which other tasks do without
         weights = options.out / f"saved/step_{options.steps}/model.safetensors"
         equal = len({run.summary["digest"] for run in runs if run.dtype == "fp32"}) == 1
         whose = "all chapters' equal fp32" if equal else "06's fp32"

@@ -111,7 +111,7 @@ def decimal(cell):
     """Returns a number or a word in seven places."""
     if not isinstance(cell, str):
         cell = f"{cell:.0e}" if 0 < abs(cell) < 0.01 else f"{cell:z.3f}"
-    return f"{cell:>7}"
+    return f" {cell:>6}"
 
 
 def of_sample(event, samples):
@@ -199,7 +199,7 @@ def followed(trace, run, layer, element):
             where = f"{view['of']}, {where}" if where.startswith("piece") else where
             line = f"{'' if phase == present else phase:<10}{task:<24}{where}"
             present = phase
-            yield (f"{line:<52}" + "".join(f"{value:>9}" for value in values)).rstrip()
+            yield (f"{line:<52}" + "".join(f" {value:>8}" for value in values)).rstrip()
 
 
 def value_at(memory, view, element):
@@ -207,7 +207,7 @@ def value_at(memory, view, element):
     if it is not stored, ? if it is not known."""
     value = memory.layer(view)[element]
     if view["start"] <= element < view["start"] + view["size"]:
-        return "?" if value is None else decimal(value)
+        return "?" if value is None else decimal(value).strip()
     return "\u00b7" if value is None else f"({decimal(value).strip()})"
 
 

@@ -7,6 +7,7 @@ this. With --prefix simulated_gpu_ all but that runs on simulated GPUs, whose tr
 """
 import itertools
 import re
+import sys
 from collections import Counter
 
 import memory
@@ -327,3 +328,12 @@ def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, besid
             all(end - begin > 0.999 * SLOW_LINK_US for begin, end in passing)
     often = Counter(place for places in seen for place in places)
     assert {place for place, steps in often.items() if steps >= OFTEN} == promised, often
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS[1:])
+def test_a_page_follows_its_element(programs, chapter):
+    """The idea of 02 to 08 shows what narrate prints today."""
+    done = programs.start([sys.executable, ROOT / "tools/narrate.py", "--run", programs.build,
+                           programs.mpiexec, chapter, "--follow", "1.2"])
+    page = (ROOT / chapter / "README.md").read_text()
+    assert f"$ ./tutorial narrate {chapter[:2]} --follow 1.2\n{done.out}```" in page, done

@@ -125,16 +125,18 @@ def test_a_model_of_the_readers_size_on_as_many_ranks_as_gpus(programs, folder):
     """A script in place of nvidia-smi lists two GPUs. The programs of this build use the CPU."""
     (folder / "nvidia-smi").write_text("#!/bin/sh\necho GPU 0: one\necho GPU 1: other\n")
     (folder / "nvidia-smi").chmod(0o755)
+    (folder / "out/saved/step_3").mkdir(parents=True)  # of an earlier demo
     done = programs.start([sys.executable, ROOT / "tools/demo.py", "--build", programs.build,
-                           "--mpiexec", programs.mpiexec, "--task", "mlp", "--layers", "3",
-                           "--width", "16", "--batch", "4", "--out", folder / "out"],
-                          PATH=f"{folder}:{os.environ['PATH']}")
+                           "--mpiexec", programs.mpiexec, "--task", "llama", "--layers", "3",
+                           "--width", "16", "--batch", "4", "--steps", "3", "--out",
+                           folder / "out"], PATH=f"{folder}:{os.environ['PATH']}")
     assert done.code == 0, done.out + done.err
+    assert "What all chapters' equal fp32 weights write after 3 steps:\n  The " in done.out
     run = Run(folder / "out/06_zero3_bf16.jsonl")
     run.read()
-    assert (run.ranks, len(run.steps)) == (2, 20)
+    assert (run.ranks, len(run.steps)) == (2, 3)
     assert {name: run.options[name] for name in ("task", "layers", "width", "batch")} == {
-        "task": "mlp", "layers": 3, "width": 16, "batch": 4}
+        "task": "llama", "layers": 3, "width": 16, "batch": 4}
 
 
 def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):

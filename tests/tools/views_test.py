@@ -77,6 +77,7 @@ def test_a_step_is_told(folder, before):
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]
     trace = made(folder, events, before)
+    assert narrate.decimal(-154.25) == " -154.250"  # never touches the number before
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
 in parentheses: stored, but not used by this event

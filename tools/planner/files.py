@@ -343,6 +343,8 @@ def ds_config(q, card):
     """Returns a configuration of DeepSpeed that runs this card, as JSON."""
     layer = max(map(sum, q.sizes))
     zero = {"stage": card.stage, "overlap_comm": card.prefetches, "reduce_bucket_size": layer}
+    if card.stage in (1, 2):
+        zero["use_multi_rank_bucket_allreduce"] = card.theirs and not q.to_owners
     if card.stage == 3:
         zero |= {"stage3_prefetch_bucket_size": q.prefetch * layer,
                  "stage3_max_live_parameters": (q.prefetch + 1) * layer,

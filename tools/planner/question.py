@@ -340,8 +340,9 @@ def set_plans(q, named):
             q.notes += [f"{named[:80] or 'the line'} is planned as {q.card.name}, with DeepSpeed's "
                         "own bytes and buffers"]
     if q.convention == "deepspeed":
-        q.cards = [as_deepspeed(card) if card.stage > 1 and card.place("optimizer") != DISK else
-                   card for card in q.cards]
+        q.cards = [as_deepspeed(card, q.to_owners)
+                   if card.stage > 1 and card.place("optimizer") != DISK else card
+                   for card in q.cards]
     refuse(q.shards and q.convention == "deepspeed", "--convention deepspeed knows no --shards")
     refuse(q.ranks % min(q.hpz, q.ranks or q.hpz), f"zero_hpz_partition_size {q.hpz} does not "
            f"divide {q.ranks} ranks: DeepSpeed stops")

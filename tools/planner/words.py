@@ -74,7 +74,8 @@ def streamed(q, rank):
     if micro_batch:
         size = f" of {spaced(tokens)} tokens" if tokens else ""
         yield f"a micro-batch{size}: " + ", ".join(micro_batch)
-    update = [f"read {timed(disk)}, beside it write {timed(disk)}"] if disk else []
+    then = "then" if rank.card.theirs else "beside it"
+    update = [f"read {timed(disk)}, {then} write {timed(disk)}"] if disk else []
     if disk and q.flops:  # a tenth, when all tokens take nine times as long
         least = round(9 * disk / (forward + backward))
         update.append(f"a tenth of a step from {spaced(least)} tokens on")
