@@ -54,7 +54,7 @@ class Trainer {
   StepResult update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.shard(l), options_.accumulate);  // the shard is a mean over the ranks
+      divide(compute_, grads_.shard(l), options_.accumulate);  // a mean over the ranks already
       squared_norm(compute_, grads_.shard(l), sums_);
     }
     const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Gathers layers ahead of use and reduce-scatters gradients, both on a second stream. (FSDP2 has
-// one stream for gathers and another for reductions.)
-//
+// Gathers layers ahead of use and reduce-scatters gradients, both on a second stream.
 // The host only queues work on the streams compute and communication, and runs ahead of both. So
-// this file has a wait wherever one stream must follow the other. Each micro-batch uses layers
-// 0 .. L-1, then L-1 .. 0. During a use, the next `prefetch` layers are gathered, each into a slot.
+// this file has a wait wherever one stream must follow the other. A use is a layer's forward or
+// backward. Each micro-batch uses layers 0 .. L-1, then L-1 .. 0. During a use, the layers of the
+// next `prefetch` uses are gathered, each into a slot: memory for one whole layer.
 #pragma once
 #include "common.hpp"
 
@@ -33,13 +32,13 @@ class LayerWindow {
   }
 
   virtual ~LayerWindow() { synchronise(); }
-  /// Blocks until all work on compute and each change of the shards (mark_ready()) are done.
+  /// Waits for work on compute and mark_ready()'s events. ~Stream waits for work on communication.
   void synchronise() {
     for (const Event& event : ready_) compute_.wait(event);
     compute_.synchronise();
   }
 
-  /// Lends layer l whole, until reshard(l). Throws std::logic_error if l is not next.
+  /// Lends layer l, whole, to compute until reshard(l). Throws std::logic_error if l is not next.
   ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "a step unshards 0 .. L-1, L-1 .. 0, reshards each, and ends with wait_for_gradients");
@@ -50,7 +49,7 @@ class LayerWindow {
     return slot.layer;
   }
 
-  /// Call it after l's last reader is queued. Throws std::logic_error unless unshard lent l last.
+  /// Call it when l's last reader is queued. Throws std::logic_error if l is not next and gathered.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "reshard takes the layer that unshard lent last");
@@ -59,7 +58,7 @@ class LayerWindow {
     slot.free = compute_.record();
   }
 
-  /// Lends memory, with old values, for l's gradient: the same memory until reduce_scatter_mean().
+  /// Lends memory for l's gradient, the same until reduce_scatter_mean(). Overwrite its old values.
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
@@ -77,7 +76,7 @@ class LayerWindow {
   }
 
   /// Ends a step's backward: what is queued on compute from here on runs after all reductions.
-  /// That work may read the gradients' shards, write the parameters' shards and send messages.
+  /// It may read gradients' shards, write parameters' and use comm: earlier collectives have ended.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
@@ -92,7 +91,7 @@ class LayerWindow {
     LayerBuffer memory;
     Borrowed layer{};  // the layer that is in the memory
     Event filled{};  // complete when the gather has written the layer
-    Event free{};  // complete when the layer's last reader has ended; a gradient's is its reduction
+    Event free{};  // complete when the slot's last reader, compute or reduce(), has ended
   };
 
   /// Queues, on communication, the gather that fills the slot with layer l.
@@ -102,7 +101,8 @@ class LayerWindow {
     comm_.all_gather(communication_, shards_.shard(l), slot.layer);
   }
 
-  /// Queues a slot's reduce-scatter on communication. The returned event is complete at its end.
+  /// Queues a gradient's reduce-scatter on communication. After slot.free, which it sets, the slot
+  /// may be overwritten. The returned event is complete when `own` is written.
   virtual Event reduce(Slot& slot, View borrowed, View own, Write write) {
     comm_.reduce_scatter_mean(communication_, borrowed, own, write);
     return slot.free = communication_.record();
@@ -132,7 +132,7 @@ class LayerWindow {
   const int uses_;  // number of times that a step uses a layer
   std::vector<Slot> params_;  // prefetch + 1, but not more than uses_
   std::vector<Slot> grads_;  // at most two: compute fills one while the other is sent
-  int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
+  int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;  // in the step; a use ends at reshard
 
  protected:
   Communicator& comm_;

@@ -10,8 +10,8 @@
 #include "06_zero3/layer_window.hpp"
 
 namespace zero {
-/// 06's window for shards in host memory. A gather first copies this rank's shard to its place in
-/// the slot, so N ranks' buses share a layer: ZeRO-Infinity's bandwidth-centric partitioning.
+/// 06's window for shards in host memory. A gather first copies this rank's shard up into the
+/// slot, so each of N ranks' buses carries 1/N of a layer: ZeRO-Infinity's bandwidth-centric way.
 class HostWindow : public LayerWindow {
  public:
   /// cores: the host's stream. Declare the window last, like 06's: its destructor waits.
@@ -30,7 +30,7 @@ class HostWindow : public LayerWindow {
   }
 
  private:
-  struct Landing {
+  struct Landing {  // host memory for a gradient's shard, until the cores have added it to `own`
     int id;  // number of this memory in traces
     Tensor memory;
     Event added{};  // complete when the cores have added what was copied here
@@ -38,29 +38,30 @@ class HostWindow : public LayerWindow {
 
   void gather(Slot& slot, int l) override {
     const ConstView own = shards_.shard(l);
-    const View place = slot.layer.view().part(own.start, own.size);
+    const View part_in_slot = slot.layer.view().part(own.start, own.size);
     up_.wait(slot.free);
     up_.wait(ready_[l]);
-    copy(up_, own, place);
+    copy(up_, own, part_in_slot);
     communication_.wait(up_.record());
-    comm_.all_gather(communication_, place, slot.layer);
+    comm_.all_gather(communication_, part_in_slot, slot.layer);
   }
 
-  /// Reduces to this rank's place in the slot, then copies the result down: to `own`, or, from the
-  /// second micro-batch on, to a landing buffer, from which the host's cores add it to `own`.
+  /// Reduces to this rank's part of the slot. Then copies that down: to `own`, or, from the second
+  /// micro-batch on, to a landing, which the host's cores add to `own`. Only after the returned
+  /// event may `own` be read: wait_for_gradients() waits for neither the copy nor the cores.
   Event reduce(Slot& slot, View borrowed, View own, Write write) override {
-    const View place = borrowed.part(own.start, own.size);
-    comm_.reduce_scatter_mean(communication_, borrowed, place);
+    const View part_in_slot = borrowed.part(own.start, own.size);
+    comm_.reduce_scatter_mean(communication_, borrowed, part_in_slot);
     down_.wait(communication_.record());
     if (write == Write::overwrite) {
-      copy(down_, place, own);
+      copy(down_, part_in_slot, own);
       return slot.free = down_.record();
     }
     Landing& landing = landings_[next_landing_++ % landings];
-    View landed = own;
+    View landed = own;  // described as own's elements, but in the landing's memory
     landed.data = landing.memory.view().data, landed.slot = landing.id;
     down_.wait(landing.added);
-    copy(down_, place, landed);
+    copy(down_, part_in_slot, landed);
     slot.free = down_.record();
     cores_.wait(slot.free);
     cores_.run(work_on("add", {landed, own}, {own}),
@@ -68,7 +69,7 @@ class HostWindow : public LayerWindow {
     return landing.added = cores_.record();
   }
 
-  static constexpr int landings = 2;
+  static constexpr int landings = 2;  // one is filled while the other is added
   Stream& cores_;
   std::vector<Landing> landings_;  // empty with one micro-batch per step
   std::size_t next_landing_ = 0;
@@ -83,21 +84,20 @@ class HostCores {
     for (int l = 0; l < layout.layers(); ++l) squares_.emplace_back(host);
   }
 
-  /// Returns the host's stream, on which Adam runs.
-  Stream& stream() { return cores_; }
+  Stream& stream() { return cores_; }  // of the host; Adam runs on it
 
-  /// Queues both on the cores, behind `summed`. grads: a layer's shard, summed over micro-batches.
+  /// After `summed`, the cores divide `grads`, a layer's shard, and sum the squares of the result.
   void divide_and_square(View grads, int micro_batches, const Event& summed, CallSite = {}) {
     cores_.wait(summed);
     divide(cores_, grads, micro_batches);
     squared_norm(cores_, grads, squares_[grads.layer]);
   }
 
-  /// Adds the layers' sums of squares to `to`, in 06's order, when the cores have computed all.
+  /// Queues on compute, behind the cores: to.squares_on_host = the layers' sum. Clears their sums.
   void add_squares(Stream& compute, Sums& to, CallSite = {}) {
     compute.wait(cores_.record());
     compute.run({"add_squares"}, [this, &to] {
-      to.squares_on_host = 0;
+      to.squares_on_host = 0;  // then the layers' from 0 up, as 06 adds them: the bits are 06's
       for (Sums& layer : squares_) to.squares_on_host += std::exchange(layer.totals.squares, 0);
     });
   }

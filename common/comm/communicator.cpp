@@ -8,7 +8,7 @@
 
 namespace zero {
 namespace {
-/// Returns the values as a message of host memory, two fp32 for each; if not `sent`, an empty one.
+/// Returns a view for the transport, which moves fp32: two for each value; if not `sent`, none.
 View view_of(std::span<std::uint64_t> values, bool sent = true) {
   const std::int64_t size = sent ? 2 * std::ssize(values) : 0;
   return {reinterpret_cast<std::byte*>(values.data()), size, size};
@@ -30,7 +30,7 @@ void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_fro
     const int peer = (rank + i) % size;  // each rank begins with its next, not all with rank 0
     peers.push_back({peer, out_to(peer), in_from(peer)});
     const ConstView& out = peers.back().out;
-    if (of == Collective::sums) sent_.scalars += out.size / 2 - 1;  // without the hash
+    if (of == Collective::sums) sent_.scalars += out.size / 2 - 1;  // two sums, not history_
     if (moves_host_values(of)) continue;
     sent_.elements[of][here.phase] += out.size;
     sent_.padding += out.size - out.used;
@@ -52,7 +52,8 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
 
 void Communicator::reduce_scatter_mean(Stream& stream, ConstView full, View own, Write write,
                                        CallSite) {
-  expect(full.size == own.size * size, "full holds one part a rank");
+  expect(full.size == own.size * size, "full has one equal part for each rank");
+  // Given back at once, for the ledger only: the memory stays, and collectives run one at a time.
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
@@ -71,7 +72,7 @@ void Communicator::reduce_scatter(Kernels& on, ConstView full, View others, View
 }
 
 void Communicator::all_gather(Stream& stream, ConstView own, View full, CallSite) {
-  expect(full.size == own.size * size, "full holds one part a rank");
+  expect(full.size == own.size * size, "full has one equal part for each rank");
   if (own.data != slice(full, rank).data) copy(stream, own, slice(full, rank));
   if (size == 1) return;
   run(stream, sending("all_gather", own, full), full.bytes(),
@@ -86,7 +87,7 @@ void Communicator::gather_parts(Kernels& on, View full) {
 
 Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   std::vector<std::uint64_t> all;
-  const std::int64_t sent = 2 * (size - 1);
+  const std::int64_t sent = 2 * (size - 1);  // history_ is not counted
   const Work work{"sums", Work::Type::message, -1, sent, sent * std::int64_t{sizeof(double)}};
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
@@ -113,9 +114,9 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   const std::int64_t count = std::ssize(values);
   std::vector<std::uint64_t> all(count * size);
   std::ranges::copy(values, all.begin() + rank * count);
-  const auto of = [&](int r) { return view_of(std::span(all).subspan(r * count, count)); };
+  const auto values_of = [&](int r) { return view_of(std::span(all).subspan(r * count, count)); };
   exchange(
-      *on_host_, as, [&](int) { return of(rank); }, of);
+      *on_host_, as, [&](int) { return values_of(rank); }, values_of);
   return all;
 }
 

@@ -17,8 +17,8 @@ struct RecordedEvent {
 using Event = std::shared_future<RecordedEvent>;
 
 /// Queues tasks for one device, which run in order. On the CPU a task does its work, on a GPU it
-/// queues work with kernels(). A task that throws on a stream's own thread ends the process. Memory
-/// that a task uses must outlive the task: synchronise() first.
+/// queues work with kernels(). A task that throws on a stream's own thread ends the process. Call
+/// synchronise() before you free memory that a queued task uses.
 class Stream {
  public:
   enum class Mode {
@@ -27,13 +27,13 @@ class Stream {
     urgent,  // asynchronous, and a GPU begins the tasks' work before that of other streams
   };
 
-  /// name: stays as long as the program. The device's observer is told of the new stream.
+  /// name: is never freed (a literal). The device's observer is told of the new stream.
   Stream(const char* name, Device& device, Mode mode = Mode::synchronous);
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;
 
-  /// Puts a task on it, with the caller's phase and step. While 4096 tasks wait, the caller waits.
+  /// Puts a task on the stream, with the caller's phase and step. If 4096 wait, the caller waits.
   void run(const Work& work, std::function<void()> task) { put(work, std::move(task)); }
   void run(std::function<void()> task) { put(Work(), std::move(task)); }
   /// Returns the point at which everything put on the stream so far is done.
@@ -47,7 +47,7 @@ class Stream {
   /// Returns the kernels with which this stream's tasks work.
   Kernels& kernels() const { return *kernels_; }
 
-  /// Calls `task` as a part of the calling task, for observers. The part also ends if it throws.
+  /// Calls task(). Observers of a stream's task hear `work` begin, and end even if task() throws.
   static void part(const Work& work, const auto& task) {
     struct Part {
       explicit Part(const Work& work) : work(work) { tell(true); }
@@ -64,7 +64,7 @@ class Stream {
     std::optional<Work> work;  // empty: the task only records or waits for an Event
     int step = 0;
     Phase phase = Phase::setup;
-    int order = 0;
+    int order = 0;  // see Here::order
     std::function<void()> call;
   };
 
@@ -79,6 +79,6 @@ class Stream {
   StreamObserver* const observer_;  // null: nobody observes
   const std::unique_ptr<Kernels> kernels_;
   Work last_;  // what the thread that performs the tasks did last
-  std::unique_ptr<Worker> worker_;  // none when synchronous; goes first
+  std::unique_ptr<Worker> worker_;  // null when synchronous. Last: its thread uses all others
 };
 }  // namespace zero

@@ -9,7 +9,7 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What a tensor holds throughout a run. staged: elements on their way between device and host.
+/// What a tensor is for. master: Adam's fp32 weights. staged: on the way between device and host.
 enum class State { parameters, gradients, master, momentum, variance, staged };
 template <>
 inline constexpr std::array names_of<State>{"parameters", "gradients", "master",
@@ -20,7 +20,7 @@ constexpr Kind kind_of(State state) {
   return kinds[state];
 }
 
-/// Returns the view, described as layer l's elements from position `start` on.
+/// Returns the view, labelled as layer l's elements from `start` on: sets layer, start and used.
 template <class Elements>
 Elements part_of_layer(const Layout& layout, Elements elements, int l, std::int64_t start) {
   elements.layer = l;
@@ -29,7 +29,7 @@ Elements part_of_layer(const Layout& layout, Elements elements, int l, std::int6
   return elements;
 }
 
-/// Base of Replicated and Sharded, one of its device's state_tensors(). The layout must outlive it.
+/// Base of Replicated and Sharded. Its device's state_tensors() has it. The layout must outlive it.
 class StateTensor {
  public:
   StateTensor(const StateTensor&) = delete;
@@ -37,7 +37,7 @@ class StateTensor {
 
   View view() { return elements_.view(); }
   ConstView view() const { return elements_.view(); }
-  /// local() returns the elements of layer l that are here, shard() this rank's part of them.
+  /// local(): all elements of layer l that this rank stores. shard(): those that it owns.
   virtual View local(int l) = 0;
   virtual View shard(int l) = 0;
 
@@ -45,7 +45,7 @@ class StateTensor {
 
  protected:
   StateTensor(Device& device, const Layout& layout, State state, Dtype dtype, std::int64_t size,
-              Memory memory, std::int64_t gaps = 0)
+              Memory memory, std::int64_t gaps = 0)  // size: elements; gaps: bytes (see Buffer)
       : state(state),
         layout_(layout),
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
@@ -91,7 +91,7 @@ class Sharded : public StateTensor {
   Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
           Memory memory = Memory::ordinary)
       : StateTensor(device, layout, state, dtype, layout.shard_size(), memory,
-                    device.place == Place::disk ? (layout.layers() + 1) * disk_page : 0) {}
+                    device.place == Place::disk ? layout.layers() * disk_page : 0) {}
 
   View local(int l) override { return shard(l); }
   View shard(int l) override { return shard_of(view(), l); }
@@ -102,6 +102,7 @@ class Sharded : public StateTensor {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
     Elements elements = part(all, offset, layout_.shard_size(l), l, layout_.shard_start(l));
     if (elements.place() != Place::disk) return elements;
+    // l pages later, then at the next page: rounding up costs each layer less than its one page.
     const std::int64_t in_page = offset * bytes_of(elements.dtype) % disk_page;
     elements.data += l * disk_page + (in_page == 0 ? 0 : disk_page - in_page);
     return elements;
@@ -144,6 +145,6 @@ class LayerBuffer {
   const Layout& layout_;
   std::unique_ptr<Scratch> scratch_;
   const char* name_;
-  int slot_;
+  int slot_;  // number of this memory, for traces
 };
 }  // namespace zero

@@ -78,7 +78,7 @@ class Buffer {
   Device& device() const { return *memory_.get_deleter().device; }
 
  private:
-  /// Frees the memory. An observer that throws here ends the process with its sentence.
+  /// Frees the memory. If an observer throws, its exception's message is printed; the run ends.
   struct Release {
     Device* device;
     Kind kind;
@@ -123,7 +123,7 @@ class Borrowed {
 
  private:
   friend class Scratch;
-  /// Runs in destructors: an observer that throws here ends the process with its sentence.
+  /// Runs in destructors: if an observer throws, its exception's message is printed; the run ends.
   struct GiveBack {
     void operator()(Scratch* scratch) const noexcept;
   };

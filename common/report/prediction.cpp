@@ -102,7 +102,7 @@ Prediction::Traffic Prediction::traffic(Steps steps) const {
   };
   const std::int64_t shard = padded / ranks, updates = steps.all - steps.skipped;
   Traffic all{.scalars = steps.all * 2 * (ranks - 1)};
-  for (const Place place : far_places) {
+  for (const Place place : bus_places) {
     for (const Direction way : every<Direction>) {
       const auto& [a_step, an_update] = copies[place][way];
       all.copied[place][way] = product(a_step * steps.all + an_update * updates, shard);
@@ -238,7 +238,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   row("  padding, all ranks", grouped(traffic.padding));
   row("  scalars", grouped(traffic.scalars));
   if (offloads) row("bytes copied", "in a step");
-  for (const Place place : far_places) {
+  for (const Place place : bus_places) {
     for (const Direction way : every<Direction>) {
       const auto& [a_step, an_update] = plan.copies[place][way];
       if (a_step + an_update == 0) continue;

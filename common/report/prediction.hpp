@@ -21,7 +21,7 @@ inline constexpr By<Place, By<Direction, const char*>> copied_words{
     By<Direction, const char*>{"gradients to host", "parameters to device"},
     By<Direction, const char*>{}, By<Direction, const char*>{"state from disk", "state to disk"}};
 inline constexpr By<Place, const char*> place_words{"on a device", "on its host", "on its disk"};
-inline constexpr Place far_places[] = {Place::device, Place::disk};
+inline constexpr Place bus_places[] = {Place::device, Place::disk};  // joined to the host by a bus
 
 struct Prediction {
   struct Bytes {

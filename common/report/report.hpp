@@ -44,8 +44,8 @@ struct Run {
 };
 
 /// Returns the log's summary: counts beside predictions, of bytes, elements and copies; times in a
-/// step, null if streams were not seen; `outcome`. All ranks must call it. They get the largest of
-/// each figure over the ranks, and for padding the sum.
+/// step, null if streams were not seen; `outcome`, other entries, with this rank's median_ms. All
+/// ranks must call it. They get the largest of each figure over the ranks, and for padding the sum.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 

@@ -8,9 +8,9 @@
 namespace zero {
 namespace {
 constexpr By<Place, const char*> memory_names{"memory", "host_memory", "disk_memory"},
-    bus_names{"bus", "", "disk"};
+    bus_names{"bus", "", "disk"};  // both: keys of the summary
 
-/// One rank's figures. Each is a number of 8 bytes, not negative, for over_ranks().
+/// One rank's figures: only 8-byte integers >= 0, as over_ranks() takes them as std::uint64_t.
 struct Figures {
   By<Place, By<Kind, KindBytes>> bytes{};
   KindBytes total{};  // of all kinds on the device
@@ -18,10 +18,10 @@ struct Figures {
   By<Phase, std::int64_t> sent_in{};
   By<Place, By<Direction, std::int64_t>> copied{};  // bytes
   OverlapTimes times{};  // the median over steps of each
-  std::chrono::microseconds step{};
+  std::chrono::microseconds step{};  // the median
 };
 
-std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {
+std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {  // as median_ms()
   const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
   const auto middle = first + (times.end() - first) / 2;
   std::nth_element(first, middle, times.end());
@@ -124,7 +124,7 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
   for (const Place place : {Place::host, Place::disk}) {
     if (run.card.uses(place)) summary[memory_names[place]] = bytes_json(predicted, all, place);
   }
-  for (const Place place : far_places) {
+  for (const Place place : bus_places) {
     if (!run.card.offloads() || !run.card.uses(place)) continue;
     for (const Direction way : every<Direction>) {
       summary[bus_names[place]][copy_names[place][way]] =
@@ -193,7 +193,7 @@ void print_table(const Json& summary, bool alone) {
   fmt::print("{:<22}{:>16}{:>16}{:>13}\n", host ? "bytes on a device" : "bytes of a rank",
              "predicted", "peak", "resident");
   for (const auto& [name, row] : summary["memory"].items()) {
-    if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // a GPU's alone
+    if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // only a GPU has it
     print_held(name == "total" ? "all together" : name, row);
   }
   for (const Place place : {Place::host, Place::disk}) {
@@ -213,7 +213,7 @@ void print_table(const Json& summary, bool alone) {
   }
   if (!host) return;
   heading("bytes copied");
-  for (const Place place : far_places) {
+  for (const Place place : bus_places) {
     if (!summary.contains(bus_names[place])) continue;
     for (const Direction way : every<Direction>) {
       print_traffic(copied_words[place][way], summary[bus_names[place]][copy_names[place][way]]);

@@ -201,7 +201,7 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)" + earlier.events;
   for (const std::string& of_rank : comm.gather_texts(mine, false)) all += "\n" + of_rank;
   if (comm.rank > 0) return "";
-  all.resize(all.size() - 2);  // the last comma
+  all.resize(all.size() - 2);  // without the last ",\n"
   return all + "\n" + last_line(card, layout, device) + "\n";
 }
 }  // namespace zero

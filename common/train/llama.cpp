@@ -23,8 +23,8 @@ LlamaShape shape_of(const Options& o) {
           .head_dim = o.width / o.heads};
 }
 
-/// Returns the rows of each part of the activations. Parts begin at multiples of 64 bytes, with or
-/// without --recompute, because on a GPU alignment may change the order of a sum, and so its bits.
+/// Returns rows(), rounded up so that a part of any width fills a multiple of 64 bytes. All begin
+/// at one, with or without --recompute: on a GPU alignment may change a sum's order, so its bits.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;
@@ -78,6 +78,7 @@ Architecture llama_architecture(const Options& options) {
       {{"model.norm.weight", {w}, 0, 1}, {"lm_head.weight", {s.vocabulary, w}, scale}});
 
   const std::int64_t b = bytes_of(options.dtype), rows = room_for_rows(s, options.dtype);
+  // Elements per row, as the constructor cuts them: per model, set, and backward of one block.
   const std::int64_t sets = options.recompute ? 1 : s.blocks;
   const std::int64_t once = (s.blocks + 3) * w + 2 * s.vocabulary;
   const std::int64_t kept = 5 * w + 2 * kv + heads * s.tokens + 3 * f;
@@ -114,7 +115,7 @@ Llama::Llama(const Options& options, Stream& stream)
       rope_cos_sin_(stream.device(), Kind::data, Dtype::fp32, shape_.tokens * shape_.head_dim) {
   const std::int64_t tokens = shape_.tokens, width = shape_.width, head_dim = shape_.head_dim;
   const std::int64_t kv_width = shape_.kv_width();
-  const std::int64_t shares_width = shape_.kv_heads * shape_.q_per_kv * tokens;
+  const std::int64_t probs_width = shape_.kv_heads * shape_.q_per_kv * tokens;
   View rest = activations_.all();
   const auto cut = [&, room = room_for_rows(shape_, options.dtype)](std::int64_t columns) {
     return take(rest, room * columns).part(0, shape_.rows() * columns);
@@ -129,7 +130,7 @@ Llama::Llama(const Options& options, Stream& stream)
                                   .queries = cut(width),
                                   .keys = cut(kv_width),
                                   .values = cut(kv_width),
-                                  .attention_probs = cut(shares_width),
+                                  .attention_probs = cut(probs_width),
                                   .attention_out = cut(width),
                                   .middle = cut(width),
                                   .normed_middle = cut(width),
@@ -141,11 +142,11 @@ Llama::Llama(const Options& options, Stream& stream)
   grad_queries_ = cut(width);
   grad_keys_ = cut(kv_width);
   grad_values_ = cut(kv_width);
-  grad_attention_probs_ = cut(shares_width);
+  grad_attention_probs_ = cut(probs_width);
   expect(rest.size == 0, "the parts are what the formula counts");
 
-  // Rotary embedding: each token turns pair i of a head by another 10000^(-2i / head_dim). The
-  // angle of token p is reached by p turns, as portable_cos_sin() takes small angles only.
+  // Rotary embedding: token p turns elements i and i + head_dim / 2 of a head by an angle of p *
+  // 10000^(-2i / head_dim), reached by p turns, as portable_cos_sin() takes small angles only.
   std::vector<float> rope_cos_sin(rope_cos_sin_.size());
   const std::int64_t half = head_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
@@ -273,15 +274,17 @@ Matrix Llama::qkv_columns(std::int64_t first) const {
   return {qkv_.part(first, qkv_.size - first), shape_.qkv_width()};
 }
 
-/// Returns the groups' matrices, with `rows` rows per token, from `token`'s first row and `column`.
+/// all: (sequences, kv_heads, tokens, rows, columns). Returns each head of keys' (tokens * rows) x
+/// columns matrix, without the rows before `token`'s and the columns before `column`.
 Matrices Llama::matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token,
                          std::int64_t column) const {
   const std::int64_t start = token * rows * columns + column;
   return {{all.part(start, all.size - start), columns}, shape_.tokens * rows * columns};
 }
 
-/// Calls use(rows) for each block of tokens, so few that its products stay in the cache.
-void Llama::for_each_block(auto use) const {
+/// Calls use(rows) for each tile of tokens, so few that their products stay in the cache: an eighth
+/// of the tokens, at least 64, in multiples of 16.
+void Llama::for_each_tile(auto use) const {
   const std::int64_t tokens = shape_.tokens;
   const std::int64_t step = std::max<std::int64_t>(64, (tokens / 8 + 15) / 16 * 16);
   for (std::int64_t first = 0; first < tokens; first += step) {
@@ -293,40 +296,40 @@ void Llama::for_each_block(auto use) const {
 void Llama::attention_forward(Kernels& on, const BlockActivations& a) const {
   const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
   const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;
-  for_each_block([&](const CausalRows& block) {
-    const Matrices attention_probs = matrices(a.attention_probs, q_per_kv, tokens, block.first);
-    const std::int64_t rows = (block.end - block.first) * q_per_kv;
-    on.products(count, rows, head_dim, block.end,
-                matrices(a.queries, q_per_kv, head_dim, block.first),
+  for_each_tile([&](const CausalRows& tile) {
+    const Matrices attention_probs = matrices(a.attention_probs, q_per_kv, tokens, tile.first);
+    const std::int64_t rows = (tile.end - tile.first) * q_per_kv;
+    on.products(count, rows, head_dim, tile.end,
+                matrices(a.queries, q_per_kv, head_dim, tile.first),
                 transposed(matrices(a.keys, 1, head_dim)), attention_probs);
-    on.causal_softmax(block, a.attention_probs, scale_);
-    on.products(count, rows, block.end, head_dim, attention_probs, matrices(a.values, 1, head_dim),
-                matrices(attention_out_, q_per_kv, head_dim, block.first));
+    on.causal_softmax(tile, a.attention_probs, scale_);
+    on.products(count, rows, tile.end, head_dim, attention_probs, matrices(a.values, 1, head_dim),
+                matrices(attention_out_, q_per_kv, head_dim, tile.first));
   });
 }
 
 /// Computes the gradients of queries, keys and values from the gradient of attention_forward()'s
-/// result, in attention_out_. All heads of the group, from a block's first token on, use its keys
-/// and values: one product sums over these heads.
+/// result, in attention_out_. The keys and values of a tile's tokens are used by all query heads of
+/// their group, at these and later tokens: one product sums over all of these.
 void Llama::attention_backward(Kernels& on, const BlockActivations& a) const {
   const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
   const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;
-  for_each_block([&](const CausalRows& block) {
-    const Matrices grad_output = matrices(grad_attention_probs_, q_per_kv, tokens, block.first);
-    const std::int64_t rows = (block.end - block.first) * q_per_kv;
-    on.products(count, rows, head_dim, block.end,
-                matrices(attention_out_, q_per_kv, head_dim, block.first),
-                transposed(matrices(a.values, 1, head_dim)), grad_output);
-    on.softmax_backward(block, a.attention_probs, scale_, grad_attention_probs_);
-    on.products(count, rows, block.end, head_dim, grad_output, matrices(a.keys, 1, head_dim),
-                matrices(grad_queries_, q_per_kv, head_dim, block.first));
+  for_each_tile([&](const CausalRows& tile) {
+    const Matrices grad_probs = matrices(grad_attention_probs_, q_per_kv, tokens, tile.first);
+    const std::int64_t rows = (tile.end - tile.first) * q_per_kv;
+    on.products(count, rows, head_dim, tile.end,
+                matrices(attention_out_, q_per_kv, head_dim, tile.first),
+                transposed(matrices(a.values, 1, head_dim)), grad_probs);
+    on.softmax_backward(tile, a.attention_probs, scale_, grad_attention_probs_);
+    on.products(count, rows, tile.end, head_dim, grad_probs, matrices(a.keys, 1, head_dim),
+                matrices(grad_queries_, q_per_kv, head_dim, tile.first));
   });
-  for_each_block([&](const CausalRows& block) {
+  for_each_tile([&](const CausalRows& tile) {
     const auto sum_of = [&](View attention_probs, View x, View to) {
-      on.products(count, block.end - block.first, (tokens - block.first) * q_per_kv, head_dim,
-                  transposed(matrices(attention_probs, q_per_kv, tokens, block.first, block.first)),
-                  matrices(x, q_per_kv, head_dim, block.first),
-                  matrices(to, 1, head_dim, block.first));
+      on.products(count, tile.end - tile.first, (tokens - tile.first) * q_per_kv, head_dim,
+                  transposed(matrices(attention_probs, q_per_kv, tokens, tile.first, tile.first)),
+                  matrices(x, q_per_kv, head_dim, tile.first),
+                  matrices(to, 1, head_dim, tile.first));
     };
     sum_of(a.attention_probs, attention_out_, grad_values_);
     sum_of(grad_attention_probs_, a.queries, grad_keys_);

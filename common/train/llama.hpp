@@ -52,7 +52,7 @@ class Llama : public Network {
   Matrix qkv_columns(std::int64_t first) const;
   Matrices matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token = 0,
                     std::int64_t column = 0) const;
-  void for_each_block(auto use) const;
+  void for_each_tile(auto use) const;
   void attention_forward(Kernels& on, const BlockActivations& a) const;
   void attention_backward(Kernels& on, const BlockActivations& a) const;
 

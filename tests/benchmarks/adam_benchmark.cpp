@@ -49,7 +49,7 @@ class Bench {
     for (Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
   }
 
-  /// Prints a row per operation. True if each reaches its limit.
+  /// Prints a row per operation. Returns whether each ratio reaches its bar.
   bool holds() {
     fmt::print("{}, {} parameters\n", gpu_ ? device_.name() : "CPU", grouped(n_));
     fmt::print("ratio: median of {}, each over what is run right before it\n\n", rounds_);

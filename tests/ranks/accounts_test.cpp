@@ -105,7 +105,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     const Card& card = with_state(chapter, o.state);
     const Prediction plan = predict(card, o, device().type, part.layout);
     for (const Place place : every<Place>) check_bytes(plan, device().at(place));
-    for (const Place place : far_places) {
+    for (const Place place : bus_places) {
       for (const Direction way : every<Direction>) {
         check_count(fmt::format("bytes copied {}", copy_names[place][way]),
                     device().at(place).bus.bytes[way], plan.traffic(steps).copied[place][way]);

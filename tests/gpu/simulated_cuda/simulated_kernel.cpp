@@ -53,7 +53,7 @@ void rest(bool waiting) {
   if (_setjmp(block.running->registers) == 0) _longjmp(block.scheduler, 1);
 }
 
-/// A fiber runs one thread of every block, and rests between two blocks.
+/// Fiber i runs thread i of each block, one block after another; between two, the scheduler runs.
 void fiber_main() {
   while (true) {
     (*block.thread)();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // NCCL on simulated GPUs. Each pair of ranks has a Unix domain socket; the thread of the stream
 // that an operation was given to carries it out. As in the real library the operations of a
-// communicator follow each other in the order of their calls, whatever their streams, and one
-// whose peer is gone never ends: who asks is told so.
+// communicator follow each other in the order of their calls, whatever their streams. One whose
+// peer is gone never ends; a caller who asks for the asynchronous error gets ncclRemoteError.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
