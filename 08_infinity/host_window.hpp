@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The host stores parameters and gradients. Layer by layer, parameters are copied up to the device
 // before their use, and reduced gradients are copied down to the host after backward.
-//
 // Streams: compute and communication, as in 06; copies up and copies down, one for each direction
 // of the bus; and the host's cores. Where one must follow another, this file or 06's has a wait.
 #pragma once
@@ -14,7 +13,7 @@ namespace zero {
 /// slot, so each of N ranks' buses carries 1/N of a layer: ZeRO-Infinity's bandwidth-centric way.
 class HostWindow : public LayerWindow {
  public:
-  /// cores: the host's stream. Declare the window last, like 06's: its destructor waits.
+  /// cores: the host's stream. Declare the window last, like 06's. The destructor waits for cores.
   HostWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
              Stream& compute, const Sharded& shards, Stream& cores)
       : LayerWindow(card, options, layout, comm, compute, shards),
@@ -28,6 +27,7 @@ class HostWindow : public LayerWindow {
                                   layout.largest_layer() / layout.ranks(), for_copies(options))});
     }
   }
+  ~HostWindow() override { cores_.synchronise(); }  // an "add" may still read a landing
 
  private:
   struct Landing {  // host memory for a gradient's shard, until the cores have added it to `own`
