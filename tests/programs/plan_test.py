@@ -352,7 +352,8 @@ def test_written_and_read(dtype):
         assert [zero.get(key, 0) / 3e8 for key in (
             "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_max_live_parameters")] == (
                 [1, 2, 3] if card.stage == 3 else [1, 0, 0])
-        assert (q.cards, q.dtype, q.accumulate) == ([plan.as_deepspeed(card)], dtype, 4)
+        same = plan.as_deepspeed(card, to_owners=not card.theirs)
+        assert (q.cards, q.dtype, q.accumulate) == ([same], dtype, 4)
         assert (q.piece == 9) == (card.name == "08_infinity")
 
 
