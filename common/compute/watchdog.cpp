@@ -23,14 +23,14 @@ constexpr auto relaxed = std::memory_order_relaxed;
 std::atomic<int> begun = 0, ended = 0;  // tasks
 std::atomic<milliseconds> standstill{};  // from the limit on; until then 0
 
-/// The last task that began, without waits: what they wait for says more. Read when nothing begins.
+/// The last task that began, except waits: what they wait for says more. Read at a standstill only.
 struct {
   std::atomic<const char*> what = "the start", stream;
   std::atomic<int> layer, step;
   std::atomic<Phase> phase;
 } last;
 
-/// The text of waits_for() at this standstill. Never destroyed: a job may outlive statics.
+/// The text of waits_for() at this standstill. Never destroyed: a thread may outlive statics.
 std::string& told = *new std::string;
 std::mutex mutex;  // guards `told`
 

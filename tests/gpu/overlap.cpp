@@ -94,7 +94,7 @@ class SameSamples : public Data {
   std::unique_ptr<Data> samples_;
 };
 
-/// What did not pass beside compute is exposed; hidden are those of which half did, or more.
+/// exposed_ms: transfers while nothing is computed. hidden: transfers that half overlap, or more.
 struct Passed {
   double ms = 0, exposed_ms = 0;
   int hidden = 0, most_hidden = 0;  // in this step, in any

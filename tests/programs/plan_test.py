@@ -431,7 +431,7 @@ def test_activations(folder):
     described(folder, ("llama", 4096, 11008, 32, 32, 32, 32000))
     block = 16 * 4096 + 4 * 8192 + 8 * 11008 + 4 * 32 + 8  # bytes that saved_tensors_hooks told
     ours = 2 * (4 * 4096 + 2 * 8192 + 3 * 11008)
-    beside, pairs = 2 * (3 * 4096 + 2 * 3 * 4096), 32 * 8192  # s x s matrices
+    beside, pairs = 2 * (3 * 4096 + 2 * 3 * 4096), 32 * 8192  # heads x scores
     for more, kept, words in (
             ("", block + beside, 12), (" --liger", block + beside, 0),
             (" --attention eager", block - 4 * 32 + beside + (6 + 2) * pairs, 12),

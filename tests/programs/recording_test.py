@@ -33,8 +33,8 @@ RUNS = [
     *((chapter, 1, ["--dtype", "fp16", "--loss-scale", 1e38]) for chapter in CHAPTERS[6:]),
     # Each layer has more pieces than the host has room for; then all state is on the host.
     ("08_infinity", 1, ["--piece", 8, "--align", 32]), ("08_infinity", 2, ["--state", "host"])]
-# By task, if the trainer's line does not call it by its name, or by kind of memory that is borrowed
-# or given back: what the line calls.
+# {a task, or a kind of memory that is borrowed or given back: what the trainer's line calls}, where
+# the call has another name than the task.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
          "all_gather": "(all_gather|unshard|all_reduce_mean)",
          "copy": "(all_gather|unshard)", "to_device": "(copy_to_device|unshard)",

@@ -173,7 +173,7 @@ void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::
   if (a.transposed || !b.transposed || rows > columns) {
     return multiply(a, b, rows, inner, columns, nullptr, 0, space, finish);
   }
-  // Both lie along k, and one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
+  // Both lie along `inner`; one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
   multiply({b.elements, b.row_stride}, {a.elements, a.row_stride, true}, columns, inner, rows,
            nullptr, 0, space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,

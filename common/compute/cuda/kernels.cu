@@ -69,8 +69,8 @@ constexpr int block_packs = 8;
 constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
 
-/// partial[chunk * columns + column] = sum of dy over that chunk's rows, each lane's first, then
-/// the lanes', both upwards. With a y, Mask changes dy first.
+/// partial[chunk * columns + column] = sum of dy over that chunk's rows: each lane adds its rows in
+/// rising order, then the lanes are added so. With a y, Mask changes dy first.
 template <int width, class T>
 __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_t columns,
                                std::int64_t chunk_rows, float* partial) {
