@@ -167,12 +167,8 @@ def followed(trace, run, layer, element):
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
-    yield "in parentheses: stored, but not used by this event"
-    if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
-        yield "in the order in which the host asks, which may be ahead of use"
-    yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
     memories, slots = [Memory(trace.layers) for _ in trace.events], slot_names(trace)
-    present = ""
+    present, told = "", []
     for events in trace.moments(0, trace.steps[0]):
         event, rows = events[0], []
         for memory, each in zip(memories, events):
@@ -191,15 +187,21 @@ def followed(trace, run, layer, element):
         needs = event["args"].get("phase", during)
         task = event["task"] + (f" for {needs}" if needs not in (during, "setup") else "")
         if task == "sums":
-            yield (f"{'' if phase == present else phase:<10}{task:<24}"
-                   "of loss and norm: a rank waits for all")
+            told.append(f"{'' if phase == present else phase:<10}{task:<24}"
+                        "of loss and norm: a rank waits for all")
             present = phase
         for view, values in rows:
             where = slots[slot_kind(view), view["slot"]] if "slot" in view else view["of"]
             where = f"{view['of']}, {where}" if where.startswith("piece") else where
             line = f"{'' if phase == present else phase:<10}{task:<24}{where}"
             present = phase
-            yield (f"{line:<52}" + "".join(f" {value:>8}" for value in values)).rstrip()
+            told.append((f"{line:<52}" + "".join(f" {value:>8}" for value in values)).rstrip())
+    if any(line.endswith(")") or ") " in line for line in told):
+        yield "in parentheses: stored, but not used by this event"
+    if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
+        yield "in the order in which the host asks, which may be ahead of use"
+    yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
+    yield from told
 
 
 def value_at(memory, view, element):

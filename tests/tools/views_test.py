@@ -80,7 +80,6 @@ def test_a_step_is_told(folder, before):
     assert narrate.decimal(-154.25) == " -154.250"  # never touches the number before
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
-in parentheses: stored, but not used by this event
 in the order in which the host asks, which may be ahead of use
 {'':<52}   rank 0   rank 1
 start     initialise              parameters{'':<8}        \u00b7   -3.000
