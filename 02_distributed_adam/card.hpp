@@ -5,9 +5,9 @@
 namespace zero::cards {
 inline constexpr Card distributed_adam{
     .name = "02_distributed_adam",
-    .held = {.parameters = replicated,  // p bytes per rank
-             .gradients = replicated,  // g bytes per rank
-             .optimizer = replicated},  // k bytes per rank
+    .held = {.parameters = replicated,  // p bytes per rank (p: all parameters)
+             .gradients = replicated,  // g bytes per rank (g: all gradients)
+             .optimizer = replicated},  // k bytes per rank (k: all Adam state)
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

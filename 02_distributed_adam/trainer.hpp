@@ -23,7 +23,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};  // params_ are the weights
   }

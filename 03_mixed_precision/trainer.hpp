@@ -26,7 +26,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->layer(l) : params_.layer(l);
     return {weights, momentum_.layer(l), variance_.layer(l), params_.layer(l)};

@@ -26,7 +26,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
@@ -54,7 +54,7 @@ class Trainer {
   StepResult update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.shard(l), options_.accumulate);  // a mean over the ranks already
+      divide(compute_, grads_.shard(l), options_.accumulate);  // already averaged over the ranks
       squared_norm(compute_, grads_.shard(l), sums_);
     }
     const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),

@@ -49,7 +49,7 @@ class LayerWindow {
     return slot.layer;
   }
 
-  /// Call it when l's last reader is queued. Throws std::logic_error if l is not next and gathered.
+  /// Frees l's slot behind work on compute. Throws std::logic_error if l is not next and gathered.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "reshard takes the layer that unshard lent last");
@@ -58,7 +58,7 @@ class LayerWindow {
     slot.free = compute_.record();
   }
 
-  /// Lends memory for l's gradient, the same until reduce_scatter_mean(). Overwrite its old values.
+  /// Lends memory, with old values, for l's gradient. Overwrite, then call reduce_scatter_mean().
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
@@ -76,7 +76,7 @@ class LayerWindow {
   }
 
   /// Ends a step's backward: what is queued on compute from here on runs after all reductions.
-  /// It may read gradients' shards, write parameters' and use comm: earlier collectives have ended.
+  /// This may read gradients' shards, write parameters' and use comm: no collective is under way.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
@@ -129,10 +129,10 @@ class LayerWindow {
 
   const int layers_;
   Stream& compute_;
-  const int uses_;  // number of times that a step uses a layer
+  const int uses_;  // in a step: micro-batches x 2 layers_
   std::vector<Slot> params_;  // prefetch + 1, but not more than uses_
   std::vector<Slot> grads_;  // at most two: compute fills one while the other is sent
-  int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;  // in the step; a use ends at reshard
+  int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;  // in this step; reshard() ends a use
 
  protected:
   Communicator& comm_;

@@ -28,7 +28,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
@@ -61,7 +61,7 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.shard(l), options_.accumulate);  // a mean over the ranks already
+      divide(compute_, grads_.shard(l), options_.accumulate);  // already averaged over the ranks
       squared_norm(compute_, grads_.shard(l), sums_);
     }
     const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),
@@ -93,6 +93,6 @@ class Trainer {
   Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // destroyed first: waits
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: destructor waits
 };
 }  // namespace zero

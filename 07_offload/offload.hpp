@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Adam on the host, as in ZeRO-Offload. During backward the stream `copies` moves each reduced
-// gradient shard to a staging buffer on the host. Adam, on a host thread, reads it there and writes
-// the new parameters over it. The same stream copies them to the device during the next forward.
+// gradient shard to a staging buffer on the host. Adam, on the host's cores, reads it there and
+// writes the new parameters over it. `copies` then moves them to the device for the next forward.
 // One buffer is enough, because Adam reads an element's gradient before it writes the parameter.
 #pragma once
 #include "common.hpp"
@@ -23,7 +23,7 @@ class Offload {
   View staged_grads(int l) { return staged_.shard(l); }
   View staged_params(int l) { return staged_.shard(l); }
 
-  /// Queues both on `copies`, behind `reduced`. grads: a layer's shard, summed over micro-batches.
+  /// The work waits on `copies` for `reduced`. grads: a layer's shard, summed over micro-batches.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);
@@ -38,8 +38,8 @@ class Offload {
     host_compute_.wait(on_host);
   }
 
-  /// Copies a layer's new parameters to the device after all that the host's stream has queued so
-  /// far. The returned event is complete when they are there.
+  /// Queues the copy of a layer's new parameters from staging to `params`, behind the work that is
+  /// on the host's stream so far. The returned event is complete when they are on the device.
   Event copy_to_device(View params, CallSite = {}) {
     copies_.wait(host_compute_.record());
     copy(copies_, staged_params(params.layer), params);
@@ -49,7 +49,7 @@ class Offload {
  private:
   Stream& device_compute_;
   Sharded staged_;  // on the host, pinned unless --pageable is set
-  Stream copies_;
+  Stream copies_;  // urgent: a GPU divides before it goes on with backward, so copies begin early
   Stream host_compute_;
 };
 }  // namespace zero

@@ -29,7 +29,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     return {master_.shard(l), momentum_.shard(l), variance_.shard(l), offload_.staged_params(l)};
   }
@@ -96,6 +96,6 @@ class Trainer {
   Sharded master_{device_.host(), layout_, State::master, Dtype::fp32};
   Sharded momentum_{device_.host(), layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_.host(), layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // destroyed first: waits
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: destructor waits
 };
 }  // namespace zero

@@ -46,9 +46,9 @@ class HostWindow : public LayerWindow {
     comm_.all_gather(communication_, part_in_slot, slot.layer);
   }
 
-  /// Reduces to this rank's part of the slot. Then copies that down: to `own`, or, from the second
-  /// micro-batch on, to a landing, which the host's cores add to `own`. Only after the returned
-  /// event may `own` be read: wait_for_gradients() waits for neither the copy nor the cores.
+  /// Reduce-scatters into this rank's part of the slot. Then copies that part down: to `own`, or,
+  /// if write is Write::add, to a landing, which the host's cores add to `own`. Only after the
+  /// returned event may `own` be read: wait_for_gradients() waits for neither copy nor cores.
   Event reduce(Slot& slot, View borrowed, View own, Write write) override {
     const View part_in_slot = borrowed.part(own.start, own.size);
     comm_.reduce_scatter_mean(communication_, borrowed, part_in_slot);
@@ -97,7 +97,7 @@ class HostCores {
   void add_squares(Stream& compute, Sums& to, CallSite = {}) {
     compute.wait(cores_.record());
     compute.run({"add_squares"}, [this, &to] {
-      to.squares_on_host = 0;  // then the layers' from 0 up, as 06 adds them: the bits are 06's
+      to.squares_on_host = 0;  // then add from layer 0 up, in 06's order, for 06's bits
       for (Sums& layer : squares_) to.squares_on_host += std::exchange(layer.totals.squares, 0);
     });
   }

@@ -92,7 +92,7 @@ class StateWindow {
     Event filled{}, free{};  // filled: its piece has been read; free: it has been written
   };
   Slot& slot_of(const Piece& piece) { return slots_[piece.number % slots_.size()]; }
-  View in_memory(const Piece& piece, std::size_t i) {
+  View in_memory(const Piece& piece, std::size_t i) {  // the piece of tensors_[i]
     View part = piece.of(*tensors_[i]);
     if (slots_.empty()) return part;
     const View room = slot_of(piece).memory[i].view();
@@ -100,7 +100,7 @@ class StateWindow {
     return part;
   }
 
-  void read_until(std::int64_t end) {
+  void read_until(std::int64_t end) {  // queues reads of the pieces before number `end`
     if (slots_.empty()) return;
     for (; next_ < std::min(end, std::ssize(pieces_)); ++next_) {
       const Piece& piece = pieces_[next_];

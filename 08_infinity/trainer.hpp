@@ -31,7 +31,7 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank. Call synchronise() before the host reads it.
+  /// Returns this rank's Adam state of layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
