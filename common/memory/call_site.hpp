@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The source lines from which a recorded call was made.
+// The source lines of the calls that lead to an action of the trainer, for traces.
 #pragma once
 #include <source_location>
 #include <utility>

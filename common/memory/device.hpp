@@ -28,7 +28,7 @@ template <> inline constexpr std::array names_of<Direction>{"to_host", "from_hos
 constexpr Direction direction_to(Place place) {
   return place == Place::host ? Direction::to_host : Direction::from_host;
 }
-/// A copy's name in traces and logs, by the place from or to which the host copies: never the host.
+/// [place][direction]: a copy's name in traces and logs. place: its end that is not on the host.
 inline constexpr By<Place, By<Direction, const char*>> copy_names{
     By<Direction, const char*>{"to_host", "to_device"}, By<Direction, const char*>{},
     By<Direction, const char*>{"read", "write"}};
@@ -45,7 +45,7 @@ class StateTensor;
 template <class Byte> struct ViewOf;  // in tensor.hpp
 using View = ViewOf<std::byte>;
 using ConstView = ViewOf<const std::byte>;
-class StreamObserver;  // of a stream: compute/here.hpp
+class StreamObserver;  // in compute/here.hpp
 
 /// Receives callbacks on the trainer's thread. If one throws in a destructor, the process ends.
 class DeviceObserver {
@@ -71,17 +71,17 @@ class Device {
   Device& at(Place there) {
     return there == Place::device ? *this : there == Place::host ? host() : *host().disk_;
   }
-  virtual bool can_pin() const { return false; }
+  virtual bool can_pin() const { return false; }  // whether pinned memory can be had here
   /// Each thread that works for the device calls it once, first.
   virtual void bind_thread() {}
 
   Bus bus;  // between this device, or disk, and its host
   std::string folder = "/var/tmp";  // of a disk: where its files are
-  int threads = 1;  // of a CPU: how many share Adam's work, on streams that are made after this
-  /// NCCL's transport sets it; else null. A host that waits calls it; it throws if a peer is gone.
+  int threads = 1;  // of a CPU: how many share Adam's work. Set it before you make its streams
+  /// NCCL's transport sets it; else null. wait_for() calls it; it throws Error if a peer is gone.
   std::function<void()> check_peers;
   int fp64_costs = 1;  // the time of an operation in fp64, in units of its time in fp32
-  std::int64_t allocations = 0;  // calls of allocate() so far; a GPU counts its pinned memory
+  std::int64_t allocations = 0;  // calls of allocate() so far; a GPU counts its host's pinned ones
   std::atomic<std::int64_t> waits = 0;  // how often the host has waited for the device's queue
 
   /// Returns zeroed memory, aligned to at least 64 bytes, or null if the system has none left. The
@@ -96,7 +96,7 @@ class Device {
   /// Returns the maker's name of the device; empty for a CPU.
   virtual std::string name() const { return ""; }
   const Ledger& ledger() const { return ledger_; }
-  // These three call the ledger's functions of the same names, and tell the observer.
+  // These three call the ledger's functions. The first two tell the observer what is in use.
   void reserve(Kind kind, std::int64_t bytes, bool resident) {
     ledger_.reserve(kind, bytes, resident);
     if (resident && observer_) observer_->on_booked(*this, kind, bytes, nullptr);
@@ -131,8 +131,7 @@ class Device {
   int slots_ = 0;
 };
 
-/// Bytes of a disk's page. On a disk each layer's part of a tensor begins at a page. Whole pages
-/// bypass the system's page cache (disk.cpp).
+/// Bytes of a disk's page. Whole pages bypass the system's page cache (disk.cpp).
 inline constexpr std::int64_t disk_page = 4096;
 std::unique_ptr<Device> make_disk();
 std::unique_ptr<Device> make_cpu();

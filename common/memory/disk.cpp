@@ -100,7 +100,7 @@ class Disk : public Device {
 
   /// Calls pread or pwrite until all bytes have moved. Whole pages, at a page of both the file and
   /// the memory, bypass the page cache, because it would cost another copy and would keep the state
-  /// in memory that no ledger counts. The rest goes through it.
+  /// in memory that no ledger counts. The rest goes through it; all, if a disk's page is larger.
   void move(const char* done, auto call, const File& file, std::int64_t at, auto* memory,
             std::int64_t bytes) const {
     bool direct = file.direct >= 0;
@@ -109,7 +109,7 @@ class Disk : public Device {
       direct = direct && (address | at) % disk_page == 0 && bytes >= disk_page;
       const std::int64_t some = direct ? bytes / disk_page * disk_page : bytes;
       const std::int64_t moved = call(direct ? file.direct : file.cached, memory, some, at);
-      if (moved < 0 && errno == EINVAL && std::exchange(direct, false)) continue;  // larger pages
+      if (moved < 0 && errno == EINVAL && std::exchange(direct, false)) continue;
       if (moved <= 0)
         throw_error(ExitCode::resources, "--offload-dir {}: {} bytes could not be {}: {}", folder,
                     bytes, done, moved == 0 ? "the file has become shorter" : std::strerror(errno));

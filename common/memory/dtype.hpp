@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored.
+// The three storage types. Arithmetic is fp32 or fp64: the 16-bit types are only stored.
 #pragma once
 #include <bit>
 #include <cfloat>

@@ -45,7 +45,7 @@ class Layout {
   std::int64_t layer_offset(int l) const { return padded_starts_[l]; }
   /// Returns the number of layer l's first parameter, counted over all layers without padding.
   std::int64_t first_parameter(int l) const { return starts_[l]; }
-  std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
+  std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }  // in layer l
   std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }
 
  private:

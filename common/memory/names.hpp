@@ -24,7 +24,7 @@ template <class Enum, class T> struct By {
 };
 
 template <class Enum>
-inline constexpr By<Enum, Enum> every = [] {
+inline constexpr By<Enum, Enum> every = [] {  // all enumerators, in their order
   By<Enum, Enum> all{};
   int number = 0;
   for (Enum& each : all.all) each = static_cast<Enum>(number++);

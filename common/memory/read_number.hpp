@@ -7,7 +7,7 @@
 #include <string_view>
 
 namespace zero {
-/// Returns the number that the whole text is; empty if it is none, or does not fit the type.
+/// Returns the text as a number; empty if any part is no number, or it does not fit the type.
 template <class Number> std::optional<Number> read_number(std::string_view text) {
   Number number{};
   const char* const end = text.data() + text.size();

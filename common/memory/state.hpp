@@ -102,7 +102,7 @@ class Sharded : public StateTensor {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
     Elements elements = part(all, offset, layout_.shard_size(l), l, layout_.shard_start(l));
     if (elements.place() != Place::disk) return elements;
-    // l pages later, then at the next page: rounding up costs each layer less than its one page.
+    // Add l pages, then round up to a page. Rounding adds less than a page, so no parts overlap.
     const std::int64_t in_page = offset * bytes_of(elements.dtype) % disk_page;
     elements.data += l * disk_page + (in_page == 0 ? 0 : disk_page - in_page);
     return elements;

@@ -37,7 +37,7 @@ template <class Byte> struct ViewOf {
   bool on_gpu() const { return device_type() == DeviceType::cuda; }
   /// Whether the CPU can read and write the elements. If not, only the device can copy them.
   bool addressable() const { return !on_gpu() && place() != Place::disk; }
-  /// Memory in no ledger counts as the device's, because a CPU computes there.
+  /// Returns Place::device if there is no device: a CPU's tensors lie in ordinary memory, too.
   Place place() const { return device ? device->place : Place::device; }
 
   /// T must be the type of `dtype`. Throws std::logic_error for a GPU's or disk's view: use OnHost.
@@ -50,7 +50,7 @@ template <class Byte> struct ViewOf {
   }
 };
 
-/// Lets the CPU read a view's elements; copies those of a GPU or disk. Work on them must be done.
+/// Lets the CPU read a view's elements; copies a GPU's or disk's first. No stream may write them.
 class OnHost {
  public:
   explicit OnHost(ConstView view);
@@ -64,11 +64,11 @@ class OnHost {
 /// Owns zeroed, 64-byte aligned memory. No work may use it when the Buffer is destroyed. Move-only.
 class Buffer {
  public:
-  /// Books `bytes` in the device's ledger. gaps: more bytes, in no ledger, which let parts begin at
-  /// pages of a disk. Throws Error (resources) if the device does not give the memory.
+  /// Books `bytes` in the ledger, resident or not. gaps: more bytes, in no ledger, which let parts
+  /// begin at pages of a disk. Throws Error (resources) if the device does not give the memory.
   Buffer(Device& device, Kind kind, std::int64_t bytes, bool resident,
          Memory memory = Memory::ordinary, std::int64_t gaps = 0);
-  /// Takes pinned memory of the host beside a GPU, in no ledger. Throws like the other constructor.
+  /// Takes pinned host memory, in no ledger, for a GPU's MPI messages and sums. Throws like above.
   Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() { return memory_.get(); }
@@ -85,7 +85,7 @@ class Buffer {
     std::int64_t bytes;
     bool resident;
     Memory memory;
-    bool booked;
+    bool booked;  // in the ledger
     void operator()(std::byte* data) const noexcept;
   };
   std::unique_ptr<std::byte, Release> memory_;
@@ -150,6 +150,6 @@ class Scratch {
   Buffer buffer_;
   View all_;
   int borrowers_ = 0;
-  ConstView lent_;  // to the first borrower
+  ConstView lent_;  // the first borrower's view, under which the observer hears of all bytes
 };
 }  // namespace zero

@@ -17,7 +17,7 @@ template <class... With>
   throw Error(code, fmt::format(why, with...));
 }
 
-/// Throws Error (resources) in the system's words for errno. of: the file of the call that failed.
+/// Throws Error (resources) in the system's words for errno. of: the file or option.
 [[noreturn]] inline void throw_errno(const std::string& of) {
   throw_error(ExitCode::resources, "{}: {}", of, std::strerror(errno));
 }
