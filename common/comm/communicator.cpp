@@ -8,7 +8,7 @@
 
 namespace zero {
 namespace {
-/// Returns a view for the transport, which moves fp32: two for each value; if not `sent`, none.
+/// Returns the values as two fp32 each, as a Transport moves no 64-bit type; empty if not `sent`.
 View view_of(std::span<std::uint64_t> values, bool sent = true) {
   const std::int64_t size = sent ? 2 * std::ssize(values) : 0;
   return {reinterpret_cast<std::byte*>(values.data()), size, size};
@@ -30,7 +30,7 @@ void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_fro
     const int peer = (rank + i) % size;  // each rank begins with its next, not all with rank 0
     peers.push_back({peer, out_to(peer), in_from(peer)});
     const ConstView& out = peers.back().out;
-    if (of == Collective::sums) sent_.scalars += out.size / 2 - 1;  // two sums, not history_
+    if (of == Collective::sums) sent_.scalars += out.size / 2 - 1;  // all but history_
     if (moves_host_values(of)) continue;
     sent_.elements[of][here.phase] += out.size;
     sent_.padding += out.size - out.used;
@@ -53,7 +53,7 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
 void Communicator::reduce_scatter_mean(Stream& stream, ConstView full, View own, Write write,
                                        CallSite) {
   expect(full.size == own.size * size, "full has one equal part for each rank");
-  // Given back at once, for the ledger only: the memory stays, and collectives run one at a time.
+  // Borrowed until return, for the ledger. The task may use it later, as no other collective runs.
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
@@ -124,7 +124,7 @@ std::vector<std::string> Communicator::gather_texts(const std::string& mine, boo
   const std::uint64_t length = mine.size();
   const std::vector<std::uint64_t> lengths = gather({&length, 1});
   const auto receives = [=](int r) { return everywhere || r == 0; };
-  std::vector<std::vector<std::uint64_t>> padded(size);  // each rank's text, in whole values
+  std::vector<std::vector<std::uint64_t>> padded(size);  // each rank's text, in whole 64-bit values
   for (int r = 0; r < size; ++r) {
     if (r == rank || receives(rank)) padded[r].resize(lengths[r] / sizeof(length) + 1);
   }

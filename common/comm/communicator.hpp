@@ -60,7 +60,7 @@ class Communicator {
 
   /// Returns counts that are complete when the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
-  /// Whether sent() counts elements. A library that adds sends more than it is handed.
+  /// Whether sent() counts elements. With --reduce native nobody knows what NCCL sends.
   virtual bool counts() const { return true; }
   /// Returns the names of the libraries that pass messages; empty for one rank.
   std::string library() const { return transport_ ? transport_->library() : ""; }
@@ -69,7 +69,7 @@ class Communicator {
   const int size = 1;
 
  protected:
-  template <class Elements> Elements slice(Elements full, int r) const {
+  template <class Elements> Elements slice(Elements full, int r) const {  // rank r's part
     return full.part(r * (full.size / size), full.size / size);
   }
   /// Performs reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.

@@ -57,9 +57,9 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
                 peer.rank, std::max(count, 0), peer.in.size);
 }
 
-/// Rests after every fourth test, as a call that blocks in MPI would spin on a core that another
-/// rank may need. It yields. MPI moves bytes only inside tests, which then take over 5 us: if none
-/// did for a millisecond, it calls on_standstill() and sleeps.
+/// Yields after every fourth test, as a call that blocks in MPI would spin on a core that another
+/// rank may need. MPI moves bytes only inside tests, and a test that does takes over 5 us. After a
+/// millisecond without one, calls on_standstill() and sleeps instead.
 struct Backoff {
   void rest(Clock::time_point test_began, const auto& on_standstill) {
     const auto now = Clock::now();
@@ -90,7 +90,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
   for (int left = all, some = 0; left > 0; left -= some) {
     const auto began = Clock::now();
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
-    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);  // names the first of the peers
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);  // the peer is unknown: name one
     for (int i = 0; i < some; ++i) {
       // MPI sets MPI_ERROR only with MPI_ERR_IN_STATUS.
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
@@ -157,7 +157,7 @@ class MpiTransport : public Transport {
   }
 
   std::vector<Buffer> on_host_;  // for a GPU: elements on their way out, and on their way in
-  DeviceEventPtr copied_in_;  // the last call's elements have left on_host_[1]
+  DeviceEventPtr copied_in_;  // passed when the last call's elements have left on_host_[1]
 };
 }  // namespace
 

@@ -31,13 +31,14 @@ class Transport {
   /// Sends each peer's `out` and fills its `in`. All ranks call it together, with all others as
   /// peers. An `out` has as many elements as the receiver's `in`. All views are in host memory, or
   /// all on the GPU and of one size. Messages of host memory are complete when it returns; a GPU's
-  /// are queued behind the kernels' work. Throws Error (communication) if one fails or is not due.
+  /// are queued behind the kernels' work. Throws Error (communication) if a message fails
+  /// or, with MPI, belongs to another collective or layer.
   virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
   /// Returns names and versions of the libraries, as "MPICH 4.0.2".
   virtual std::string library() const = 0;
 };
 
-/// Uses MPI. room: bytes of host memory each way, through which a GPU's elements pass; on a CPU 0.
+/// Uses MPI. room: most bytes that one exchange() sends from a GPU: the size of both host buffers.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
 }  // namespace zero
