@@ -12,7 +12,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
   // With fp32 the parameters are the master weights. If the card stages(), Adam updates a copy of
-  // them on the host, so there are master weights in every dtype: bf16 stands for that.
+  // them on the host, so there are master weights in every dtype, as there are with bf16.
   Prediction plan{.optimizer = optimizer_bytes(card.stages() ? Dtype::bf16 : options.dtype),
                   .parameters = layout.parameters(),
                   .padded = all,
@@ -135,7 +135,7 @@ std::string shortage(const Prediction& plan, const Options& options, std::span<c
   std::int64_t needs = 0;
   for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
   if (needs + besides <= allowed) return "";
-  // If data take more than half, only fewer of them help.
+  // If the data take more than half of the bytes, only less data or a smaller batch helps.
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
   const std::string advice =
       data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
@@ -146,7 +146,7 @@ std::string shortage(const Prediction& plan, const Options& options, std::span<c
 constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},
                 on_both[] = {Place::device, Place::host};
 
-/// The same for the memory that --device-memory allows.
+/// Returns such a sentence if the peak on the device exceeds --device-memory, else an empty text.
 std::string shortage(const Prediction& plan, const Options& options) {
   const std::int64_t allowed = options.device_memory;
   return allowed == 0 ? ""
@@ -163,7 +163,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   const auto check = [](const std::string& missing) {
     if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
-  // whose: of which memory; by: what the ranks share.
+  // whose: names the memory in the sentence; by: what the ranks share, a GPU or a machine.
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
                                const std::string& whose, const char* by, std::int64_t besides = 0) {
     const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
@@ -179,7 +179,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     const std::int64_t kept = bytes_for_libraries(nccl ? choice.sharing_host - 1 : 0);
     check_share(on_device, device.available(), choice.sharing,
                 fmt::format(", {} of them for CUDA's libraries", grouped(kept)), "GPU", kept);
-    // MPI's messages of a GPU pass through pinned memory of the host.
+    // MPI's messages of a GPU pass through pinned memory of the host: one buffer each way.
     const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
                 "machine", choice.comm == Comm::mpi ? 2 * room : 0);

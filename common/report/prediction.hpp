@@ -16,7 +16,7 @@ inline std::string counted(std::int64_t number, const char* what) {
 /// Bytes per parameter of a checkpoint: the master weight and two moments, in every dtype.
 inline constexpr std::int64_t checkpoint_bytes = optimizer_bytes(Dtype::bf16);
 
-/// What is copied, in tables, by bus and direction.
+/// What a bus copies, in the words of the tables. A host has no bus of its own.
 inline constexpr By<Place, By<Direction, const char*>> copied_words{
     By<Direction, const char*>{"gradients to host", "parameters to device"},
     By<Direction, const char*>{}, By<Direction, const char*>{"state from disk", "state to disk"}};
@@ -26,10 +26,10 @@ inline constexpr Place bus_places[] = {Place::device, Place::disk};  // joined t
 struct Prediction {
   struct Bytes {
     std::int64_t resident = 0;
-    std::int64_t peak = 0;  // of this kind; as many are reserved
+    std::int64_t peak = 0;  // the most in use at one moment; as many are reserved
     std::string formula{};  // of the peak, with the run's numbers: "4 x (526 336/4 + 65 792)"
   };
-  By<Place, By<Kind, Bytes>> bytes{};  // on host and disk all are resident
+  By<Place, By<Kind, Bytes>> bytes{};  // of one rank; on host and disk all of them are resident
   /// Returns the sum of a figure over all kinds. The peaks' sum is the number of reserved bytes.
   std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
@@ -39,36 +39,36 @@ struct Prediction {
   struct Steps {
     std::int64_t all = 1;
     std::int64_t skipped = 0;  // steps without an update, among `all`
-    bool last_skipped = false;
+    bool last_skipped = false;  // true: no update has used what the last step read ahead
   };
-  /// What ranks send and copy in a number of steps.
+  /// What one rank sends and copies in a number of steps; of padding, what all ranks send.
   struct Traffic {
-    By<Phase, std::int64_t> sent{};  // elements, by one rank
-    std::int64_t padding = 0;  // elements of padding among `sent`, of all ranks together
-    std::int64_t scalars = 0;  // the two sums of each step, not among `sent`
-    By<Place, By<Direction, std::int64_t>> copied{};  // bytes over one rank's buses
+    By<Phase, std::int64_t> sent{};  // elements, with padding
+    std::int64_t padding = 0;  // elements, summed over all ranks: each rank's shard has its own
+    std::int64_t scalars = 0;  // doubles, not in `sent`: each step's loss and sum of squares
+    By<Place, By<Direction, std::int64_t>> copied{};  // bytes, by bus and direction
   };
-  Traffic traffic(Steps steps) const;
+  Traffic traffic(Steps steps) const;  // throws Error (usage) if a number exceeds 63 bits
   /// Returns the formula of the elements sent in a step, with its numbers: "2 x 526 336 x 3/4".
   std::string formula(Phase phase) const;
 
-  std::int64_t optimizer = 0;  // bytes per parameter, with master weights
-  By<Phase, double> factors{};  // elements sent per parameter, in units of (n - 1)/n
-  struct Copies {
-    std::int64_t a_step = 0, an_update = 0;  // bytes per parameter of the rank's part
+  std::int64_t optimizer = 0;  // bytes of optimizer state per parameter
+  By<Phase, double> factors{};  // elements sent per parameter in a step, in units of (n - 1)/n
+  struct Copies {  // bytes per element of the rank's shard
+    std::int64_t a_step = 0, an_update = 0;  // in every step; besides, in a step with an update
   };
-  By<Place, By<Direction, Copies>> copies{};
-  std::int64_t read_ahead = 0;  // bytes that even a skipped step reads from the disk
-  std::int64_t parameters = 0, padded = 0, ranks = 1;
+  By<Place, By<Direction, Copies>> copies{};  // by bus and direction
+  std::int64_t read_ahead = 0;  // bytes that a step reads from the disk before it may be skipped
+  std::int64_t parameters = 0, padded = 0, ranks = 1;  // padded: parameters with padding
 };
 
 /// Predicts a run on ranks that share `layout`. Throws Error (data) like source_bytes().
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
-/// Returns the bytes of a GPU's memory that a rank leaves to libraries: a guess for their kernels'
-/// code, and what NCCL allocates with the first message to each of nccl_peers, the machine's other
-/// ranks: over NVLink 10 + 2 MiB for each of NCCL's thread blocks (transport/p2p.cc of NCCL 2.28).
+/// Returns the bytes of a GPU's memory that a rank leaves to libraries: 512 MiB, a guess, for their
+/// kernels' code; and for NCCL's buffers to each of nccl_peers, the machine's other ranks: over
+/// NVLink 10 + 2 MiB for each of NCCL's thread blocks (transport/p2p.cc of NCCL 2.28).
 constexpr std::int64_t bytes_for_libraries(int nccl_peers) {
   return (std::int64_t{512} + nccl_peers * message_blocks * (10 + 2)) << 20;
 }

@@ -27,7 +27,7 @@ Json run_json(const Run& run, const Communicator& comm) {
   return {{"chapter", run.card.name},
           {"ranks", comm.size},
           {"dtype", name_of(run.options.dtype)},
-          {"family", reduction_schedule(run.card)},  // as logs have called it from the first
+          {"family", reduction_schedule(run.card)},  // its name in logs since the first version
           {"mpi", or_null(comm.library())},
           {"device", name_of(run.choice.device)},
           {"gpu", or_null(run.device.name())},
@@ -55,7 +55,7 @@ std::uintmax_t bytes_to_keep(const Run& run, const Communicator& comm) {
   std::string line, why = file ? "" : std::strerror(errno);
   std::getline(file, line);
   const bool begins = line.starts_with(R"({"run":{)");
-  using Sorted = nlohmann::json;  // an ordered one takes quadratic time for a foreign line
+  using Sorted = nlohmann::json;  // ordered_json takes quadratic time for many keys
   const auto shallow = [](int depth, auto, const auto&) { return depth < 4; };
   const Sorted theirs = Sorted::parse(begins ? line : "", shallow, false).flatten();
   const Sorted ours = Sorted(Json{{"run", run_json(run, comm)}}).flatten();
@@ -67,7 +67,7 @@ std::uintmax_t bytes_to_keep(const Run& run, const Communicator& comm) {
   }
   std::uintmax_t kept = line.size() + 1;
   double last = 0;
-  while (std::getline(file, line) && !file.eof()) {  // a line that is cut off has no end
+  while (std::getline(file, line) && !file.eof()) {  // at eof() the line lacks its newline
     const double step = number_after(R"("step":)", line, last);
     if (step > run.options.begin.steps) break;
     last = step, kept += line.size() + 1;
@@ -157,7 +157,7 @@ namespace {
 std::string compared(const LayerDigests& mine, int ranks, std::int64_t step) {
   std::string text;
   for (const auto& [kind, copies] : mine.copies) {
-    if (std::ranges::count(copies, 0) == std::ssize(copies)) continue;  // it is not held whole
+    if (std::ranges::count(copies, 0) == std::ssize(copies)) continue;  // nothing was compared
     text += fmt::format("replicas: all {} ranks hold equal {}, compared after step {}\n", ranks,
                         kind == Kind::optimizer ? "optimizer state" : name_of(kind), step);
   }
@@ -183,7 +183,7 @@ void Report::open_outputs() {
   const bool is_new = type == fs::file_type::not_found;
   trace_ = open_output("--trace", trace);
   const bool same = fs::equivalent(log, trace, none);
-  if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
+  if (is_new) fs::remove(trace, none);  // opening it was a trial; only write_trace() makes it
   if (same) throw_error(ExitCode::usage, "--trace and --log name one file, {}", log);
   const std::int64_t steps = run_.options.begin.steps;
   const auto goes_on = [&](const std::string& path) {
@@ -232,7 +232,7 @@ void Report::add(const StepResult& step) {
     if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
     log(line);
   }
-  step_began_ = Clock::now();  // what is said of a step is no part of the next
+  step_began_ = Clock::now();  // the time of this report counts for no step
 }
 
 void Report::take_slices(int present) {
@@ -256,7 +256,7 @@ void Report::tell(const char* what, const std::string& path, Clock::time_point s
   if (!failure.empty()) told["failure"] = failure;
   if (!notes.empty()) told["notes"] = notes;
   log({{what, told}});
-  if (shows_progress_) fmt::print("\r\033[K");  // a line that does not stay
+  if (shows_progress_) fmt::print("\r\033[K");  // erases the line of progress
   flush_output();
   if (!failure.empty() && comm_.rank == 0) {
     std::fprintf(stderr, "%s: step %s is not saved: %s\n", run_.card.name,
@@ -267,12 +267,12 @@ void Report::tell(const char* what, const std::string& path, Clock::time_point s
   }
   if (comm_.rank == 0)
     for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
-  step_began_ = Clock::now();  // this is no part of the next step
+  step_began_ = Clock::now();  // the time since the last step counts for no step
 }
 
 Digests Report::check(const LayerDigests& digests) {
   Digests all = digests_over_ranks(digests, comm_);
-  step_began_ = Clock::now();  // this is no part of the next step
+  step_began_ = Clock::now();  // the time since the last step counts for no step
   return all;
 }
 
@@ -284,13 +284,13 @@ void Report::finish(const LayerDigests& digests) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
-  take_slices(here.step + 2);  // what a GPU, or a worker, had still to do
+  take_slices(here.step + 2);  // measures the last step, too: see OverlapMeter
   const Json outcome = {{"skipped_steps", skipped_},
                         {"median_ms", median_ms(times_.kept)},
                         {"digest", fmt::format("{:016x}", digest)},
                         {"layer_digests", layers}};
   const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept, outcome, comm_);
-  std::string trace;  // made before any rank may fail alone
+  std::string trace;  // all ranks make it together, before one may fail alone
   if (run_.recorder.traced) {
     trace =
         chrome_trace(run_.recorder, kept_, earlier_, run_.card, run_.layout, run_.device, comm_);

@@ -20,32 +20,32 @@ using Digests = std::vector<std::uint64_t>;  // by layer
 /// because digest() numbers the elements as in the whole model.
 struct LayerDigests {
   Digests weights;  // of master weights; those of the ranks' parts add up to that of the whole
-  bool replicated = false;  // every rank holds all of them
-  /// Of parameters and optimizer state that are held whole; else zeros, so that all send as much.
+  bool replicated = false;  // every rank holds all master weights
+  /// Of parameters and optimizer state that several ranks each hold whole; else zeros.
   std::map<Kind, Digests> copies{};
 };
 
-/// Digests this rank's state. weights(l): its part of layer l's master weights. Work must be done.
+/// Digests this rank's state; streams must be idle. weights(l): its part of layer l's weights.
 LayerDigests layer_digests(const Device& device, const Layout& layout,
                            const std::function<ConstView(int)>& weights);
 
-/// All ranks must call it. Returns all weights' digests; throws Error (numerics) if copies differ.
+/// All ranks must call it. Returns whole layers' digests; throws Error (numerics) if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
 /// A run as all its ranks agree on it. All that it refers to must outlive it.
 struct Run {
   const Card& card;
   const Options& options;
-  const OptionValues& values;  // the same by name, for the log
+  const OptionValues& values;  // the options by name, for the log
   const Choice& choice;
   Device& device;
   const Layout& layout;
   Recorder& recorder;
 };
 
-/// Returns the log's summary: counts beside predictions, of bytes, elements and copies; times in a
-/// step, null if streams were not seen; `outcome`, other entries, with this rank's median_ms. All
-/// ranks must call it. They get the largest of each figure over the ranks, and for padding the sum.
+/// Returns the log's summary: counted beside predicted bytes, elements and copies; their times in a
+/// step, null if streams were not recorded; the entries of `outcome`, among them this rank's
+/// median_ms. All ranks must call it. A figure is the largest over the ranks; of padding, the sum.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 
@@ -68,7 +68,7 @@ class Report {
   /// Throws Error (usage) when the log or the trace cannot be written.
   Report(const Run& run, Communicator& comm);
 
-  void add(const StepResult& step);
+  void add(const StepResult& step);  // call it after each step: prints and logs it
   /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
   /// "save" or "resume"; failure: why it was not saved, or empty; notes: printed on stderr.
   void tell(const char* what, const std::string& path, Clock::time_point since,
@@ -80,33 +80,33 @@ class Report {
   void finish(const LayerDigests& digests);
 
  private:
-  /// Takes the slices that have ended since the last call. present: the present step.
+  /// Takes from the recorder the slices that have ended since the last call. present: this step.
   void take_slices(int present);
   void print_step();
   /// Returns the present step; in set-up, the step after which the run is resumed.
   std::int64_t step_number() const { return here.step ? here.step : run_.options.begin.steps; }
   void log(const Json& line);  // if there is a log
-  /// Opens log and trace. If one cannot be had, makes and cuts off nothing, throws Error (usage).
+  /// Opens log and trace. If one cannot be used, throws Error (usage); files stay as they were.
   void open_outputs();
-  /// Replaces the file that was there by the whole text; writes into what is no regular file.
+  /// Replaces a regular file in one moment, by renaming; writes into a pipe, a link or a device.
   void write_trace(const std::string& text);
 
   const Run run_;
   Communicator& comm_;
   const Prediction predicted_;
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
-  const bool shows_progress_;  // on a terminal, between the lines that stay
+  const bool shows_progress_;  // rewrites one line on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
   File trace_{nullptr, std::fclose};  // open only if it is no regular file
-  EarlierTrace earlier_;
-  std::vector<Slice> kept_;  // to be traced
+  EarlierTrace earlier_;  // what the trace of the resumed run has already
+  std::vector<Slice> kept_;  // for the trace
   Clock::time_point step_began_ = Clock::now();
-  Clock::time_point line_began_;
+  Clock::time_point line_began_;  // when print_step() last printed
   std::chrono::microseconds time_{};  // of the last step
-  Latest<std::chrono::microseconds> times_;
+  Latest<std::chrono::microseconds> times_;  // of steps
   OverlapMeter overlap_;
   StepResult last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
-  bool told_least_ = false;  // whether the user was told that the loss scale is the least
+  bool told_least_ = false;  // whether the user was told that the loss scale gets no smaller
 };
 }  // namespace zero

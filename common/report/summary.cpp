@@ -21,14 +21,14 @@ struct Figures {
   std::chrono::microseconds step{};  // the median
 };
 
-std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {  // as median_ms()
+std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {  // see median_ms()
   const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
   const auto middle = first + (times.end() - first) / 2;
   std::nth_element(first, middle, times.end());
   return *middle;
 }
 
-OverlapTimes medians(const std::vector<OverlapTimes>& steps) {
+OverlapTimes medians(const std::vector<OverlapTimes>& steps) {  // each time's median; 0 if no steps
   std::array<std::chrono::nanoseconds, sizeof(OverlapTimes) / 8> all{};
   for (std::size_t i = 0; i < all.size() && !steps.empty(); ++i) {
     std::vector<std::chrono::microseconds> times;
@@ -189,8 +189,7 @@ void print_traffic(const std::string& name, const Json& row) {
 
 void print_table(const Json& summary, bool alone) {
   const bool host = summary.contains("host_memory");
-  fmt::print("\n");
-  fmt::print("{:<22}{:>16}{:>16}{:>13}\n", host ? "bytes on a device" : "bytes of a rank",
+  fmt::print("\n{:<22}{:>16}{:>16}{:>13}\n", host ? "bytes on a device" : "bytes of a rank",
              "predicted", "peak", "resident");
   for (const auto& [name, row] : summary["memory"].items()) {
     if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // only a GPU has it
