@@ -12,7 +12,7 @@ struct Machine {
   Gpus gpus;
   bool nccl = false;  // whether this program was built with NCCL
   int ranks = 1;  // of the whole run
-  int ranks_here = 1;  // of them on this machine
+  int ranks_here = 1;  // those on this machine
   int cores_here = 1;  // cores of this machine on which its ranks may run
   int gpu = 0;  // number of this rank's GPU
   int users = 1;  // ranks that use this GPU
@@ -25,12 +25,12 @@ inline cpu_set_t own_cores() {
   return cores;
 }
 
-/// Returns the GPU for a rank's place on its machine: in turns. A launcher may show only one GPU.
+/// Returns a rank's GPU: a machine's ranks take its GPUs in turn. A launcher may show only one GPU.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
 /// Throws Error: usage, if options contradict each other; resources, if the machine lacks them.
 inline Choice choose(const Options& options, const Machine& machine) {
-  micro_kernel();  // throws if ZERO_VECTORS names one that this machine cannot run
+  micro_kernel();  // throws if ZERO_VECTORS names instructions that this machine lacks
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? DeviceType::cuda : DeviceType::cpu);

@@ -32,13 +32,13 @@ std::optional<double> quantity(const std::string& text, const Units& units, doub
   return value;
 }
 
-/// Most options' limit. So counts fit: 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
+/// Most options' limit. So 64 bits hold 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
 constexpr int most = 1 << 16;
 
 /// Returns what is wrong with a text, or an empty text; may rewrite the text.
 using Check = std::function<std::string(std::string&)>;
 
-/// Accepts a number in this range, which fp32 must hold, too. CLI11 by itself takes 1,5 for 15.
+/// Accepts a number in [least, largest], or 0 if or_zero; range: in words. CLI11 takes 1,5 for 15.
 Check number(double least, double largest, const std::string& range, bool or_zero = false) {
   return [=](const std::string& text) {
     const Units no_unit{{"", 1}};
@@ -86,7 +86,7 @@ std::string without_trailing_blanks(const std::string& text) {
 
 constexpr ExitCode usage = ExitCode::usage;
 
-/// The one list of options: CLI11's, and for each a function that reads its value when all are set.
+/// Lists the options: tells CLI11 of each, and keeps a function that returns its settled value.
 struct CommandLine {
   const Card& card;
   Options& o;
@@ -219,7 +219,7 @@ struct CommandLine {
   void group(const char* name) { app.option_defaults()->group(name); }
 
   bool given(const char* name) const {
-    const CLI::Option* option = app.get_option_no_throw(name);  // null: not of this chapter
+    const CLI::Option* option = app.get_option_no_throw(name);  // null: not in this chapter
     return option && option->count() > 0;
   }
 
@@ -257,7 +257,7 @@ struct CommandLine {
                   o.sequence, most_tokens);
     const double params = 2 * w * w + 2 * w * w / o.heads * o.kv_heads + 3 * w * o.hidden;
     const double numbers = 1.0 * o.heads * o.sequence + 16 * w + 3.0 * o.hidden + o.vocab;
-    // Rows of heads have numbers of 32 bits.
+    // Kernels count the heads of all tokens in 32 bits.
     if (std::max(params, tokens * numbers / 256) * o.layers > 0x1p44 || tokens * o.heads >= 0x1p32)
       throw_error(usage, "--layers {}, --width {}, --hidden {}: more numbers than can be counted",
                   o.layers, o.width, o.hidden);
@@ -308,7 +308,7 @@ struct CommandLine {
       throw_error(usage,
                   "--steps {}, --accumulate {}, --batch {}: more samples than can be counted",
                   o.steps, o.accumulate, o.batch);
-    // The first step moves each weight by the same amount, and a layer's sums grow with its width.
+    // Adam's first step moves each weight by about lr, so outputs move by more in a wider layer.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
@@ -356,8 +356,8 @@ Command read_command(int argc, char** argv, const Card& card) {
 
 std::optional<int> answer_alone(const Command& command, const Card& card) try {
   if (command.run && !command.options.plan) return std::nullopt;
-  if (card.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
-  if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
+  if (card.ranks && launcher().ranks > 1) return std::nullopt;  // Session answers for all
+  if (launcher().rank != 0) return 0;  // at another code a launcher may end rank 0, too
   if (command.run) {
     const bool gpu = visible_gpus().count > 0;
     const DeviceType device =
@@ -365,7 +365,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card) try {
     print_prediction(with_state(card, command.options.state), command.options, device);
   } else {
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
-    std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw
+    std::fprintf(stdout, "%s\n", command.text.c_str());  // unlike print(), never throws
   }
   flush_output();
   return command.status;

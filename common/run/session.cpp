@@ -20,13 +20,13 @@ namespace {
 std::atomic<bool> finalizing = false;
 
 void end_job(int code) {
-  // Time for the launcher to pass on output. Another thread may be in MPI, which does no harm now.
+  // Time for the launcher to pass on output. Another thread may be in MPI: no harm at the end.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing) std::_Exit(code);
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/// Runs at exit. In the middle of a run the other ranks would wait, or the job end with code 0.
+/// Called at exit. Fails while MPI runs: else other ranks would wait, or the job end with code 0.
 void expect_finalized() {
   int done = 0;
   MPI_Finalized(&done);
@@ -34,7 +34,7 @@ void expect_finalized() {
   fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
 
-/// Bytes of /dev/shm for a rank of MPICH over UCX: 512 buffers of 8256 bytes, and more with 1.13.
+/// Bytes of /dev/shm that UCX 1.13 takes for a rank of MPICH: 512 buffers of 8256 bytes, and more.
 constexpr std::int64_t shared_bytes = 4'292'720;
 
 /// Returns the free bytes of /dev/shm; the largest number if this MPI does not need it.
@@ -76,13 +76,13 @@ Session::Session(int& argc, char**& argv)
   MPI_Comm_split(MPI_COMM_WORLD, first, rank_, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
-  cpu_set_t cores = own_cores();  // below, of all ranks here: a launcher may bind each to its own
+  cpu_set_t cores = own_cores();  // joined below: a launcher may bind each rank to other cores
   MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
   cores_here_ = CPU_COUNT(&cores);
   // The rank that looked first saw the most, before MPI took any.
   MPI_Allreduce(MPI_IN_PLACE, &free_shared_, 1, MPI_INT64_T, MPI_MAX, here);
   MPI_Comm_free(&here);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // before, errors ended the job
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
   std::atexit(expect_finalized);
   everybody_.emplace(rank_, size_, make_mpi_transport(*host_), *host_, Dtype::fp32, 0);

@@ -6,7 +6,7 @@
 #include "run/train.hpp"
 
 namespace zero {
-/// All ranks throw it together, at the same point of the program: all can end MPI in good order.
+/// All ranks throw it together, at the same point of the program, so all can end MPI in good order.
 struct Refusal : Error {
   using Error::Error;
 };
@@ -24,7 +24,7 @@ class Session : public Process {
   /// all ranks throws Refusal with code 0.
   Choice agree(const Command& command, const Card& card) override;
 
-  /// If the task throws an Error on a rank, throws Refusal on all, with its number unless all did.
+  /// If the task throws an Error on a rank, throws Refusal on all, naming the rank unless all did.
   void on_all_ranks(const std::function<void()>& task) override { on_all_ranks(task, true); }
   void agree_on_data(const std::string& description) override;
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,

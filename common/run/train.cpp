@@ -30,10 +30,10 @@ class Alone : public Process {
 std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
                                         Device& device) {
   const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
-  // Recording costs events on a GPU, and memory for many layers: then it must be asked for.
+  // Recording costs events on a GPU, memory for many layers: then one of these must ask for it.
   const bool asked = traced || options.link > 0 || options.latency > 0;
   const bool cheap = cpu && layout.layers() * options.accumulate <= 4096;
-  const bool values = traced && cpu && layout.parameters() <= 64;
+  const bool values = traced && cpu && layout.parameters() <= 64;  // a reader follows no more
   return std::make_unique<Recorder>(device, asked || cheap, traced, values);
 }
 
@@ -124,7 +124,7 @@ class Training {
   }
 
   Process& process_;
-  /// Reads noted_signal before the first step, while this thread loads files or waits for ranks.
+  /// Reads noted_signal before the first step, while the main thread loads files or awaits ranks.
   const std::jthread starting_{[this](const std::stop_token& stop) {
     for (; starting && !stop.stop_requested();
          std::this_thread::sleep_for(std::chrono::milliseconds(10)))
@@ -141,7 +141,7 @@ class Training {
   const std::unique_ptr<Checkpoints> checkpoints_;
   const std::unique_ptr<AnyTrainer> trainer_;
   std::unique_ptr<Report> report_;
-  bool unsaved_ = false;
+  bool unsaved_ = false;  // true: a checkpoint could not be written
 };
 }  // namespace
 

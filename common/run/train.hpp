@@ -9,7 +9,7 @@ namespace zero {
 class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
-  virtual StepResult step(const Data& data, int number) = 0;
+  virtual StepResult step(const Data& data, int number) = 0;  // number: from 0
   virtual AdamState adam_state(int l) = 0;
   virtual void synchronise() = 0;
 };
@@ -38,11 +38,11 @@ std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
   }
 }
 
-/// This process among the processes of its run: all ranks, or this one alone.
+/// What this process does with the other ranks of its run; there may be none.
 class Process {
  public:
   virtual ~Process() = default;
-  /// Returns the choice. Throws Error (usage, resources) if options differ or cannot be had.
+  /// Makes the Choice. Throws Error (usage, resources) if ranks' options differ or ask too much.
   virtual Choice agree(const Command& command, const Card& card) = 0;
   /// Runs the task on every rank. If it throws an Error on any rank, throws an Error on all.
   virtual void on_all_ranks(const std::function<void()>& task) = 0;
