@@ -219,7 +219,7 @@ class StepFolders : public Checkpoints, Saved {
       progress_.good_steps = static_cast<int>(number("good_steps", zero, most_good));
       json ours = metadata_of_run();
       for (const char* may_differ : {"lr", "beta1", "beta2", "eps", "weight_decay", "clip"}) {
-        const json now = ours[may_differ], then = told.value(may_differ, now);  // old ones lack it
+        const json now = ours[may_differ], then = told.value(may_differ, now);  // old files lack it
         std::string note =
             fmt::format("{} {} in the checkpoint, {} now", may_differ, shown(then), shown(now));
         std::erase(note, '"');
@@ -269,8 +269,8 @@ class StepFolders : public Checkpoints, Saved {
   }
 
   json metadata_of_run() const {
-    json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};  // for transformers
-    // An MLP's width and layers are enough.
+    json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
+    // transformers wants the format. An MLP needs no shape: its width and layers say enough.
     if (!model_.config.empty()) all["shape"] = model_.description;
     const auto say = [&](const char* name, auto value) { all[name] = fmt::to_string(value); };
     say("dtype", name_of(options.dtype)), say("task", name_of(options.task));
@@ -282,8 +282,8 @@ class StepFolders : public Checkpoints, Saved {
     return all;
   }
 
-  /// Calls task(view, position in the file in bytes) for pieces, to need little memory. own: of
-  /// this rank's shard of the fp32 tensor, to save it; else of all that is here, to load it.
+  /// Calls task(view, position in the file in bytes) for pieces, to need little memory. own: for
+  /// those of this rank's fp32 shard, to save it; else for all that the rank stores, to load it.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
       for (StateTensor* held : device.at(place).state_tensors()) {

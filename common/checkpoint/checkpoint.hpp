@@ -29,7 +29,7 @@ class Checkpoints {
   virtual bool count(const StepResult& step) = 0;
   /// Writes path(), removes old ones. Returns what failed, or "". Throws Error (communication).
   virtual std::string save() = 0;
-  virtual std::string path() const = 0;
+  virtual std::string path() const = 0;  // the folder of the present step's checkpoint
 
   std::vector<std::string> notes{};  // about what is loaded, to be printed before the first step
 };

@@ -16,9 +16,9 @@
 namespace zero {
 using nlohmann::json;
 
-/// Returns a value of a file's header for a sentence: in ASCII, at most so many characters.
-inline std::string shown(const json& value, std::size_t signs = 99) {
-  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, signs);
+/// Returns a value of a file's header for a sentence: in ASCII, at most `most` characters.
+inline std::string shown(const json& value, std::size_t most = 99) {
+  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, most);
 }
 
 /// Returns the object's value of that name; null if there is none, or no object.
@@ -27,7 +27,7 @@ inline const json& in(const json& object, const std::string& name) {
   return object.contains(name) ? object[name] : none;
 }
 
-/// Throws Error (data) if `found` has other values than `ours`, or lacks one although not may_miss.
+/// Throws Error (data) if `found` has other values than `ours`, or lacks one without may_miss.
 inline void compare(const std::string& path, const json& found, const json& ours,
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
@@ -77,8 +77,8 @@ inline std::string read_text(const std::string& path, std::int64_t at, std::int6
   return text;
 }
 
-/// Parses a JSON object; cuts strings off after 300 characters. Takes less memory than 16 * bytes +
-/// 64 KB. Throws Error (data), beginning with `what`, if the text is none, too deep or too full.
+/// Parses JSON in less memory than 16 * bytes (the file's) + 64 KB. Cuts strings to 300 characters.
+/// Throws Error (data), beginning with `what`, if it is no object, too deep or has too many values.
 inline json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
   const auto refuse = [&](const std::string& why) {
     throw_error(ExitCode::data, "{}: {}", what, why);
@@ -127,7 +127,7 @@ struct StoredTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   State state;  // the state that it is a part of
-  int layer;
+  int layer;  // -1: none, the tensor is not loaded
   std::int64_t start, size;  // in elements; start: position of the first one within the layer
   Dtype dtype = Dtype::fp32;  // in the file
   std::int64_t begin = 0;  // position of its first byte behind the header
@@ -181,7 +181,8 @@ struct TensorFile {
     if (!metadata().is_object()) compare(path, header, {{"__metadata__", json::object()}});
   }
 
-  /// Finds each tensor's position and dtype. Throws Error (data) if the file has gaps or others.
+  /// Finds each tensor's position and dtype. Throws Error (data) if one is missing, or the file has
+  /// gaps or other tensors. may_be_tied: tells why a head is missing.
   void find_tensors(bool may_be_tied) {
     std::error_code ignored;
     const std::int64_t bytes = std::filesystem::file_size(path, ignored) - header_bytes;
@@ -193,7 +194,7 @@ struct TensorFile {
     for (const auto& [name, entry] : header.items()) {
       const auto ours = std::ranges::find(tensors, name, &StoredTensor::name);
       const bool is_ours = ours != tensors.end();
-      if (!is_ours && !name.ends_with("rotary_emb.inv_freq")) {
+      if (!is_ours && !name.ends_with("rotary_emb.inv_freq")) {  // old files' RoPE constants
         if (name != "__metadata__") others.push_back(shown(name));
         continue;
       }
