@@ -44,7 +44,7 @@ template <class Figures> ordered_json by_name(const Figures& figures) {
 }
 
 ordered_json arguments(const Slice& slice, const std::vector<HostAction>& actions,
-                       std::uint64_t before) {
+                       std::uint64_t earlier_actions) {
   const Work& work = slice.work;
   ordered_json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
   if (work.layer >= 0) args["layer"] = work.layer;
@@ -53,7 +53,7 @@ ordered_json arguments(const Slice& slice, const std::vector<HostAction>& action
   args["elements"] = work.elements;
   const HostAction& action = actions.at(slice.order);
   args["during"] = name_of(action.during);
-  args["order"] = before + slice.order;
+  args["order"] = earlier_actions + slice.order;
   args["at"] = places(action.sites);
   args["in_use"] = by_name(action.bytes);
   if (work.type == Work::Type::message) args["sent"] = by_name(slice.sent);

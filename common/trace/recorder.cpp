@@ -34,7 +34,7 @@ StreamObserver* Recorder::stream_observer(const char* stream) {
 void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   expect(begins || !open.empty(), "what ends has begun");
   const DeviceEventPtr begin = begins ? nullptr : open.back().begin.device;
-  // On a GPU the end is timed from the begin's reading of both clocks.
+  // On a GPU, begin and end share a reading of both clocks: two would distort the time between.
   const Timestamp now{Clock::now(), on ? on->record_time(begin) : nullptr};
   if (begins) return open.push_back({work, number, here.phase, here.step, here.order, now, {}});
   Slice slice = std::move(open.back());
@@ -42,9 +42,9 @@ void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   slice.end = now;
   // Only at its end does a wait know what it has waited for.
   if (work.type == Work::Type::wait) slice.work = work;
-  // The total so far, not this message's.
+  // All elements sent so far, not only this message's.
   if (work.type == Work::Type::message && recorder.sent) slice.sent = recorder.sent->in_phases();
-  // On a CPU only: the work is done by now.
+  // Values are kept on a CPU only, where the work is done by now.
   for (std::size_t i = 0; recorder.keeps_values && i < work.writes.size(); ++i) {
     slice.values.push_back(values_of(work.writes[i]));
   }

@@ -19,7 +19,7 @@ struct Timestamp {
   Clock::time_point time() const { return device ? device->time() : host; }
 };
 
-/// Work or a wait of a stream, or a phase or a wait of the host. A track's slices follow or nest.
+/// A stream's work or wait, or the host's phase or wait. A track's slices are disjoint or nested.
 struct Slice {
   Work work;
   int track;  // number of the stream's track; 0: the host's
@@ -28,7 +28,7 @@ struct Slice {
   int order;  // number of the HostAction that put the work on its stream
   Timestamp begin, end;
   By<Phase, std::int64_t> sent{};  // elements that this rank has sent until the end of a message
-  std::vector<std::vector<float>> values{};  // at its end, of each view that the work writes
+  std::vector<std::vector<float>> values{};  // of each view that it writes, if they are kept
 };
 
 /// One action of the trainer's thread: it puts work on a stream, borrows memory or gives it back.
@@ -39,16 +39,16 @@ struct HostAction {
   By<Kind, std::int64_t> bytes{};  // in use on the device after it
   std::vector<std::source_location> sites{};  // of the calls that led to it; the trainer's is last
   Kind kind{};
-  std::int64_t change = 0;  // bytes of that kind that are borrowed, or negative; 0: work
+  std::int64_t change = 0;  // bytes of that kind, < 0 if they are given back; 0: it is work
   ConstView view{};  // what is borrowed or given back
 };
 
-/// Observes one device. The trainer's thread makes it before the streams, which it outlives.
+/// Observes one device. The trainer's thread makes it before the streams, destroys it after them.
 class Recorder : public DeviceObserver {
  public:
   static constexpr int traced_steps = 8;
 
-  /// streams: records their work. traced: keeps the first steps' actions; values: results, too.
+  /// streams: record their work. traced: keep the first steps' actions; values: what work writes.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
@@ -64,7 +64,7 @@ class Recorder : public DeviceObserver {
   std::vector<Slice> take();
 
  private:
-  /// Records a stream or the host. Each has a mutex, so that no stream waits to record another.
+  /// Records a stream or the host. Each track has a mutex, so that no stream waits for another.
   struct Track : StreamObserver {
     Track(const char* name, int number, Recorder& recorder)
         : name(name), number(number), recorder(recorder) {}
@@ -84,7 +84,7 @@ class Recorder : public DeviceObserver {
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }
-  /// Keeps the action with the thread's position. Returns its number in actions(); 0: not kept.
+  /// Keeps the action with the thread's position. Returns its number in actions(), 0 if not kept.
   int note(HostAction action);
 
   Device& device_;
