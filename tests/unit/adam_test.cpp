@@ -86,8 +86,7 @@ struct Reference {
 
 // The first 4 of 8 weights after 1 and after 100 steps of PyTorch 1.13.1, in double, lr=2e-3: by
 // Adam, and by AdamW with weight_decay=0.1. Weight i begins at (2 i - 7) / 8; its gradient in step
-// t is
-// ((7 i + 3 t) % 11 - 5) / 4.
+// t is ((7 i + 3 t) % 11 - 5) / 4.
 struct TorchRun {
   double weight_decay, after_1[4], after_100[4];
 };

@@ -34,7 +34,7 @@ TEST_CASE("sides that differ in size or dtype are refused, and nothing is counte
 
 TEST_CASE("a modelled bus takes bytes / speed, which never overflows") {
   CHECK(time_over({}, 1 << 30) == 0ns);
-  CHECK(time_over({2}, 3000) == 1500ns);  // GB/s are bytes a nanosecond
+  CHECK(time_over({2}, 3000) == 1500ns);  // 2 GB/s are 2 bytes a nanosecond
   CHECK(time_over({2}, 0) == 0ns);
   CHECK(time_over({1e-300}, 1) == 1'000'000'000s);
 }

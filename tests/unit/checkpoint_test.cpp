@@ -65,7 +65,7 @@ std::string read_file(const fs::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 void write_file(const fs::path& path, const std::string& text) {
-  fs::remove(path);  // a file that is emptied instead is flushed to the disk by some file systems
+  fs::remove(path);  // emptying it instead is slow: some file systems then flush it to the disk
   std::ofstream(path, std::ios::binary) << text;
 }
 }  // namespace
@@ -108,7 +108,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
         try {
           Saver loaded(options);
           loaded.checkpoints->load();
-          CHECK(at < header);  // a blank, for example
+          CHECK(at < header);  // a changed byte of the header may be a blank
           CHECK(bad.size() == good.size());
           CHECK(loaded.options.begin.updates == 1);
           CHECK(loaded.state() == saver.state());
@@ -128,7 +128,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
 }
 
 namespace {
-const std::vector<std::string> words = [] {
+const std::vector<std::string> words = [] {  // which changed() below inserts
   std::string nested = std::string(4999, '[') + std::string(4999, ']'), many = "\"many\":[{}";
   for (int i = 0; i < 9999; ++i) many += ",{}";
   std::vector<std::string> all{nested, nested.substr(0, 99), many + "],", " ", "\x80\2"};
@@ -238,7 +238,7 @@ TEST_CASE("a file changed at random is refused at once, in little memory, or rea
     if (of_tensors) {
       std::memcpy(&length, text.data(), sizeof(length));
       data = text.substr(8 + length), text = text.substr(8, length);
-      if (!resumes) text.erase(1, text.find("},") + 1);  // metadata: others' have no digests
+      if (!resumes) text.erase(1, text.find("},") + 1);  // no metadata, as in files of others
     }
     for (auto times = 1 + random() % 3; times > 0; --times) {
       std::string& part = random() % 8 > 0 ? text : data;
@@ -252,7 +252,7 @@ TEST_CASE("a file changed at random is refused at once, in little memory, or rea
     std::string wrong;
     const std::size_t size = fs::file_size(paths[which]), before = most_held = held;
     const std::clock_t since = std::clock();
-    alarm(60);
+    alarm(60);  // ends the test if a file makes it hang
     try {
       loaded = std::make_unique<Saver>(options);
       loaded->checkpoints->load();

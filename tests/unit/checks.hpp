@@ -89,7 +89,7 @@ inline void check_refused(ExitCode code, const std::vector<std::string>& words, 
   }
 }
 
-struct Worker : Stream {
+struct Worker : Stream {  // runs its tasks on a thread of its own
   explicit Worker(const char* name) : Stream(name, cpu(), Mode::asynchronous) {}
 };
 

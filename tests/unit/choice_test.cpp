@@ -26,6 +26,7 @@ TEST_CASE("auto takes what the machine has and says why; what is asked for is ta
   Machine of_slurm = machine(1, 8);
   of_slurm.users = 1, of_slurm.gpus_in_use = 8;
   const std::string three_share_two = "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs";
+  // Expected: device, transport, number of the GPU, ranks that share the device: reasons.
   const std::tuple<Options, Machine, std::string> cases[] = {
       {{}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver"},
       {{},

@@ -82,7 +82,7 @@ TEST_CASE("an element is one chain of fused multiply-adds, however its operands 
           const Stored y(dtype, shape.inner, shape.columns, transpose_b, b);
           CHECK(product(shape, x.operand, y.operand) == sums);
           if (shape.columns % 16 > 0) continue;
-          const std::int64_t row = shape.columns + 1;  // the last of a row must stay untouched
+          const std::int64_t row = shape.columns + 1;  // the last number must stay untouched
           constexpr float untouched = 12345;
           std::vector<float> in_place(shape.rows * row, untouched), expected(in_place);
           for (std::size_t i = 0; i < sums.size(); ++i) {

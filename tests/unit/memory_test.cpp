@@ -72,7 +72,7 @@ TEST_CASE("memory that the system refuses is told with its size, and not counted
 }
 
 TEST_CASE("a tensor is zero and aligned to 64 bytes") {
-  for (const std::int64_t size : {1, 33, 100000, 1 << 20}) {  // 2 MiB too
+  for (const std::int64_t size : {1, 33, 100000, 1 << 20}) {  // from 2 MiB on, huge pages
     for (int times = 0; times < 2; ++times) {
       Tensor tensor(cpu(), Kind::data, Dtype::bf16, size);
       CHECK(reinterpret_cast<std::uintptr_t>(tensor.view().data) % 64 == 0);
@@ -99,7 +99,7 @@ TEST_CASE("a buffer that several borrow counts once, until the last gives it bac
   CHECK_THROWS_AS(moved.view(), std::logic_error);
 }
 
-TEST_CASE("a disk keeps what it is given, and nothing of it afterwards") {
+TEST_CASE("a disk's tensor returns what was written, and closes its file at its end") {
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
   };

@@ -35,14 +35,14 @@ struct Net {
 }  // namespace
 
 TEST_CASE("cross-entropy of outputs that are far apart") {
-  // 2^14 is one in every dtype, and no exponential of it in any.
+  // Every dtype can hold 2^14, and none can hold e^(2^14).
   constexpr float far = 0x1p14f;
   constexpr float outputs[] = {0, far, -far, -far, -2 * far, -3 * far, far, far, 0};
   constexpr float grad_outputs[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
     Tensor y(cpu(), Kind::activations, dtype, 9), grad_output(cpu(), Kind::activations, dtype, 9);
-    Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
+    Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // class 0 in each of three rows
     fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
     Sums sums(cpu());
     make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, grad_output.view(), sums);
@@ -54,7 +54,7 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   }
 }
 
-TEST_CASE("a parameter that is not a number makes the loss one") {
+TEST_CASE("a parameter that is NaN makes the loss not finite") {
   Net net;
   fill(net.params.layer(0).part(0, 1), NAN);
   CHECK(!std::isfinite(net.forward(0)));
@@ -63,7 +63,7 @@ TEST_CASE("a parameter that is not a number makes the loss one") {
 TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   Net net;
   const View first = net.params.layer(0), last = net.params.layer(1);
-  fill(first.part(first.used - 1, 1), -INFINITY);  // a bias, whose number would go everywhere
+  fill(first.part(first.used - 1, 1), -INFINITY);  // a bias: without ReLU it reaches all outputs
   fill(last.part(0, last.used), 1);
   CHECK(std::isfinite(net.forward(0)));
 }

@@ -156,7 +156,7 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
   for (const auto& [line, expected] : cases) check_values(line, expected);
 }
 
-TEST_CASE("the ends of the ranges are inside") {
+TEST_CASE("an option takes the least and the largest value of its range") {
   const Options least =
       accepted(
           "--task mlp --steps 1 --batch 1 --accumulate 1 --width 1 --layers 1 --lr 0 --beta1 0 "

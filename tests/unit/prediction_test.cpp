@@ -18,7 +18,7 @@ TEST_CASE("a card has room for as many whole layers as it says, and for no more 
   const std::tuple<const char*, Kind, int, int, int, int> table[] = {
       {"04", Kind::parameters, 2, 8, 1, 0}, {"05", Kind::gradients, 2, 8, 1, 1},
       {"06", Kind::parameters, 0, 8, 1, 1}, {"06", Kind::parameters, 2, 8, 1, 3},
-      {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward
+      {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward use the layer
       {"06", Kind::parameters, 2, 1, 2, 3}, {"07", Kind::gradients, 0, 8, 1, 2},
       {"07", Kind::gradients, 2, 1, 1, 1},  {"07", Kind::gradients, 2, 1, 2, 2}};
   for (const auto& [number, kind, prefetch, layers, micro_batches, slots] : table) {

@@ -23,7 +23,7 @@ Slice up(int begin, int end, int step = 1) { return slice(Type::transfer, begin,
 std::string describe(const OverlapTime& time) {
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
-/// Those of messages, of copies to the host, of copies from the host.
+/// Step 1's times of messages, of copies to the host, of copies from the host.
 std::string times(const std::vector<Slice>& slices) {
   const OverlapTimes of = overlap_times(slices, 1);
   return fmt::format("{}, {}, {}", describe(of.messages[Phase::forward]),
@@ -43,7 +43,7 @@ std::string told(const std::vector<Slice>& slices) {
 }
 }  // namespace
 
-TEST_CASE("what passes is hidden while the device computes, counted once, else exposed") {
+TEST_CASE("messages and copies are hidden while the device computes, counted once, else exposed") {
   const Slice message = slice(Type::message, 10, 20), copy = up(10, 20);
   const std::pair<std::vector<Slice>, const char*> cases[] = {
       {{}, "0 0, 0 0, 0 0"},
@@ -126,7 +126,7 @@ TEST_CASE("a recorder without streams sees the host; after its end nothing calls
   after.run([] {});
 }
 
-TEST_CASE("what the program asked for is kept of eight steps") {
+TEST_CASE("a recorder keeps the actions of the first eight steps of a resumed run") {
   Recorder recorder(cpu(), true, true, true);
   recorder.before = 5;
   Stream stream("compute", cpu());

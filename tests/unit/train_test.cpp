@@ -30,7 +30,7 @@ float after(LossScale& scale, bool skipped, int steps = 1) {
   return scale.value();
 }
 
-constexpr bool good = false, bad = true;
+constexpr bool good = false, bad = true;  // whether the step is skipped
 }  // namespace
 
 TEST_CASE("a text is read whole, in three pieces; nine bytes are enough") {
@@ -83,7 +83,7 @@ TEST_CASE("a file of tokens, with llm.c's header or without, and files that are 
   refused(tokens, "has 3000 tokens; task llama needs at least 3001: 3000 of --sequence");
 }
 
-TEST_CASE("the last sample there can be has a number beyond 32 bits") {
+TEST_CASE("samples are numbered in 64 bits, up to the last one that there can be") {
   const Options options{.task = Task::toy, .batch = 1 << 16, .accumulate = 4};
   CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
         (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
