@@ -5,9 +5,9 @@
 namespace zero::cards {
 inline constexpr Card distributed_adam{
     .name = "02_distributed_adam",
-    .held = {.parameters = replicated,  // p bytes per rank (p: all parameters)
-             .gradients = replicated,  // g bytes per rank (g: all gradients)
-             .optimizer = replicated},  // k bytes per rank (k: all Adam state)
+    .held = {.parameters = replicated,  // p bytes per rank: all parameters
+             .gradients = replicated,  // g bytes per rank: all gradients
+             .optimizer = replicated},  // k bytes per rank: all Adam state
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards
