@@ -46,7 +46,7 @@ LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u", "read": "i", "wr
 def slices_of(trace):
     """Yields rank 0's work on layers: (begin, end, stream, letter and layer, step)."""
     for event in trace.events[0]:
-        if event.get("cat") in ("compute", "collective", "bus") and event["args"]["step"] \
+        if event["cat"] in ("compute", "collective", "bus") and event["args"]["step"] \
                 and event["layer"] is not None:
             letter = LETTERS.get(event["task"], event["task"][0])
             yield (*span(event), event["stream"], f"{letter}{event['layer']}",

@@ -38,12 +38,12 @@ def span(event):
 
 def kind(event):
     """Returns what an event's time is spent on; None if it computes, sends and copies nothing."""
-    if event.get("cat") == "collective":
+    if event["cat"] == "collective":
         return "messages"
-    if event.get("cat") == "bus":
+    if event["cat"] == "bus":
         return "disk" if event["name"].partition(" ")[0] in ("read", "write") else "copies"
-    if event.get("cat") == "compute":
-        return "host cores" if event.get("stream") == "host cores" else "computation"
+    if event["cat"] == "compute":
+        return "host cores" if event["stream"] == "host cores" else "computation"
     return None
 
 
