@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Reads configurations of DeepSpeed, and files of options for accelerate or transformers' Trainer.
-Writes, for --write, a configuration of DeepSpeed, lines for PyTorch's FSDP2, or a command for our
-programs."""
+Writes, for --write, a configuration of DeepSpeed, lines for FSDP2, or a program's command."""
 import importlib
 import json
 import math

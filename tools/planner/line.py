@@ -11,6 +11,7 @@ from .files import FLAGS, PARTS, YAML, options_in_file
 from .machine import NUMBERS, OPTIONS, number
 
 # GROUPS: {a heading of --help: rows [names, kind of value, help, default]}; the first name is ours.
+# OWN: {a name, ours or another program's: (our name, kind of value)}.
 # WORDS: {another program's word for a value: ours}. BARE: {option: its value if it stands alone}.
 # NEEDS: {option: one without which it is refused}. EXCLUDES: {option: those beside which it is}.
 GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
@@ -92,8 +93,8 @@ def value_of(option, text, kind):
 
 def options_of(words, line):
     """Yields (word, name, value) for each option among the words. The value is None for an option
-    that is not ours, the name "" for a word that is no option. In another program's `line` an
-    option may lack its value, or its dashes, as in trainer.nnodes=2; else that is a Failure."""
+    that is not ours, the name "" for a word that is no option. If `line`, the words are another
+    program's, and may lack a value, or dashes, as in trainer.nnodes=2; else that is a Failure."""
     words, launcher = list(words), os.path.basename(words[0]) if words else ""
     while words:
         word, has, value = words.pop(0).partition("=")

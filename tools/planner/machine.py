@@ -15,7 +15,7 @@ WHOLE = ("COUNT", "N", "NUMBER", "LAYERS")
 
 
 def number(option, text, kind):
-    """Returns the number in an option's text, in its base unit; a Failure if it is another kind."""
+    """Returns the number in an option's text, in its kind's base unit, or raises a Failure."""
     least, most, example, units = NUMBERS[kind]
     parts = re.fullmatch(r"([\d.]+(?:E[+-]?\d{1,3})?) *([A-Z%]*)", text.strip().upper())
     if parts and kind == "SIZE" and not parts[2]:

@@ -118,8 +118,8 @@ def as_deepspeed(card, to_owners=False):
 
 
 MADE = [*map(deepspeed_card, (1, 2), ("cpu", "cpu")), deepspeed_card(3, "cpu", "cpu"),
-        deepspeed_card(3, "none", "cpu")]
-ALL = [*CHAPTERS, *MADE, STATE_HOST]
+        deepspeed_card(3, "none", "cpu")]  # DeepSpeed's plans with offload
+ALL = [*CHAPTERS, *MADE, STATE_HOST]  # PLANS: {each name that --chapter takes: a card}
 PLANS = {name: card for card in CHAPTERS for name in (card.name[3:], card.name[:2], card.name[1])}
 PLANS |= {card.name: card for card in ALL} | {"ddp": PLANS["3"], "zero0": PLANS["3"]}
 
@@ -308,7 +308,7 @@ class Rank:
         self.resident, self.on_host, self.on_disk, self.borrowed = memory.values()
         self.held, self.host, self.disk = (
             sum(kinds.values()) for kinds in (self.resident, self.on_host, self.on_disk))
-        self.machine = host_of_machine or self.host * machine
+        self.machine = host_of_machine or self.host * machine  # bytes of a host, for all its ranks
         self.reserved = self.held + sum(self.borrowed.values())
         self.fits = self.reserved <= q.gpu - q.headroom and (
             not q.host or self.host <= q.host - q.host_headroom)
@@ -321,8 +321,8 @@ class Rank:
         """Adds the bytes of all trained or all frozen parameters to `memory`, {place: {kind}}."""
         # Twin-Flow's ratio leaves whole sub-groups on the device (stage3.py, step).
         groups = -(-elements["shard"] // q.piece) if q.ratio < 1 else 1
-        q.near = min(q.hpz, self.ranks)
-        q.there = 1 - int((1 - q.ratio) * groups) / groups
+        q.near = min(q.hpz, self.ranks)  # ranks that share hpZ's copy of the parameters
+        q.there = 1 - int((1 - q.ratio) * groups) / groups  # share of the state on the host
         for term in terms(q, self.card, frozen):
             most = term.most * len(q.sizes) * q.accumulate or term.count
             memory[term.place][term.kind] += round(
@@ -403,8 +403,8 @@ def answer(q):
     q.ranks = q.ranks or min(n or MOST_RANKS for n in enough)
     q.plans = [Rank(q, card, q.ranks) for card in q.cards]
     for plan, n in zip(q.plans, enough):
-        plan.fewest, plan.then = n, n and Rank(q, plan.card, n)
-        plan.every = Rank(q, plan.card, MOST_RANKS).kept
+        plan.fewest, plan.then = n, n and Rank(q, plan.card, n)  # None if it fits nowhere
+        plan.every = Rank(q, plan.card, MOST_RANKS).kept  # bytes on each rank, however many
         # [of a trained parameter, of a frozen one]: bytes in each place, elements sent.
         parts = range(len(q.parts))
         plan.formulas = {place: [state_formula(terms(q, plan.card, frozen), place)

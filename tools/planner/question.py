@@ -277,7 +277,7 @@ def by_parts(q, ours, fused, loss):
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     stored = not fused and q.recompute != "attention"
     pairs = shape.heads * q.sequence * width if stored else 0  # bytes a token of s x s matrices
-    # An output, its norm, a gradient; in a block's backward those of its heads, twice.
+    # Once: the last output, its norm, a gradient; in a block's backward those of q, k, v, twice.
     once = width * (3 * shape.hidden + 2 * (queries + 2 * keys)) + pairs
     block = (our_block if ours else transformers_block)(shape, width, queries, keys, pairs)
     rows = q.sequence * q.batch  # ours rounds each tensor up to 64 bytes
@@ -289,8 +289,8 @@ def by_parts(q, ours, fused, loss):
 
 
 def by_korthikanti(q, _, fused, loss):
-    """Returns the same for any other transformer in 16 bits, by Korthikanti and others, arXiv
-    2205.05198, sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes. With --recompute attention
+    """Returns what by_parts() does, for any other transformer in 16 bits, by arXiv 2205.05198,
+    sections 4 and 5. A layer keeps s b (34 h + 5 a s) bytes; a is heads. With --recompute attention
     it does not keep the matrices, 5 a s; with full it keeps its input, 2 h, and one layer all."""
     shape = q.model
     kept, whole = {"none": (0, shape.blocks), "attention": (34, 0), "full": (2, 1)}[q.recompute]
@@ -308,8 +308,8 @@ def our_block(shape, width, queries, keys, pairs):
 
 
 def transformers_block(shape, width, queries, keys, pairs):
-    """Returns the same of transformers' Llama, Mistral, Qwen2 and Qwen3, as plan_model_test.py
-    measures it. A norm keeps its input in fp32 and both of its products. The MLP keeps the gate,
+    """Returns what our_block() does, for transformers' Llama, Mistral, Qwen2, Qwen3, as measured by
+    plan_model_test.py. A norm keeps its input in fp32 and both of its products. The MLP keeps gate,
     its SiLU, up, and their product. Attention keeps queries, keys, values, its output, and 4 bytes
     a head. Eager attention keeps softmax in fp32 and a copy, and keys and values for all heads."""
     kept = 8 * shape.hidden + 8 + width * (

@@ -5,7 +5,7 @@ from simulate import Machine, Work
 
 from .plan import DISK, Rank, adam_bytes, bucket, costs, cut_among, padded
 
-MOST_RANKS = 1 << 10
+MOST_RANKS = 1 << 10  # for --scale and --draw; see LATENCY
 LATENCY = "above 1 024 ranks latency decides, and models of it differ by tens of percent"
 MOST_PIECES = 16  # a layer's state is played in at most so many; more would show the same
 BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as in Megatron-LM; "
@@ -74,7 +74,7 @@ def has_time(q):
 
 
 def left_out(q, cards):
-    """Returns what takes part in these plans' steps but no time, because no speed is said."""
+    """Returns what takes part in these plans' steps but takes no time, as no speed is said."""
     return [f"{what} (--{speed})" for what, speed, takes_part in (
         ("Adam on the GPU", "memory", not all(card.offloads for card in cards)),
         ("Adam on the host", "host_memory", any(card.offloads for card in cards)),

@@ -69,14 +69,14 @@ def streamed(q, rank):
     copies = f"bus {timed(up / 2)} up in either, {timed(down)} down in backward"
     micro_batch = [text for holds, text in ((tokens and q.flops, computes), (q.bus, copies))
                    if holds]
-    if q.bus and q.flops:  # w P/N / bus = 2 P tokens / flops; in backward twice as much of both
+    if q.bus and q.flops:  # forward then computes as long as it copies; backward doubles both
         micro_batch.append(f"hidden from {spaced(round(up / 2 / forward))} tokens on")
     if micro_batch:
         size = f" of {spaced(tokens)} tokens" if tokens else ""
         yield f"a micro-batch{size}: " + ", ".join(micro_batch)
     then = "then" if rank.card.theirs else "beside it"
     update = [f"read {timed(disk)}, {then} write {timed(disk)}"] if disk else []
-    if disk and q.flops:  # a tenth, when all tokens take nine times as long
+    if disk and q.flops:  # the disk takes a tenth of a step if computation takes nine tenths
         least = round(9 * disk / (forward + backward))
         update.append(f"a tenth of a step from {spaced(least)} tokens on")
     if adam:
@@ -250,7 +250,7 @@ def sends(q, plan):
 def buckets(q, plan):
     """Yields a line on buckets: how many messages they make in a step, and their bytes."""
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
-    if plan.card.theirs:  # of gradients: an all-reduce has two, its halves
+    if plan.card.theirs:  # only gradients are in buckets; an all-reduce is two messages
         a_step, a_micro_batch = plan.card.sent["backward"]
         passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate
     count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
