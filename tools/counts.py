@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Makes the findings on bytes held, elements sent and a step's time, and on all of them."""
+"""Makes compare's findings on bytes held, elements sent, a step over time, and the last, on all."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of
@@ -20,7 +20,7 @@ def state(held, what="resident"):
 
 
 def rest(held):
-    """Returns the sum of the other kinds' peaks."""
+    """Returns a place's bytes beside the state: the sum of all other kinds' peaks."""
     return sum(held[kind]["peak"] for kind in KINDS if kind not in STATE)
 
 
@@ -33,7 +33,7 @@ def data_parallel(run, runs):
 
 
 def saved(held, whole, what="resident", form=".2f"):
-    """Returns the percentage that a place saves of the state of the run `whole`; "" without it."""
+    """Returns the percentage of the state of the run `whole` that a place saves; "" for None."""
     if whole is None:
         return ""
     return format(100 * (1 - state(held, what) / state(whole.memory, what)), form)
@@ -105,7 +105,7 @@ def traffic(study):
     unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
 
     def panels(caption, colours, lengths, says):
-        """Returns a figure of bars, whose parts are as long as lengths(run), beside says(run)."""
+        """Returns a figure of bars: lengths(run) are of a bar's parts, says(run) is beside it."""
         most = max(sum(lengths(run)) for run in runs) or 1
 
         def bars(dtype, alike):
@@ -204,7 +204,7 @@ NEXT = {"lesson 04": "which lines of code make the first saving",
 
 
 def ending(study):
-    """Makes the last section: what all findings say together, and which commands go on."""
+    """Makes the last section: what all findings say together, and which commands to run next."""
     points = []
     for run in study.runs:
         if run.number >= "06" and (base := data_parallel(run, study.runs)):
@@ -219,6 +219,6 @@ def ending(study):
         points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "
                        "and not the arithmetic."])
     traces = {f"overlap {run.trace}": f"a step of {run.number} over time, layer by layer"
-              for run in (*study.runs, *study.more) if run.trace.is_file()}
+              for run in (*study.runs, *study.more) if run.trace.is_file()}  # set by timeline()
     points += [[f"$ ./tutorial {command}", why] for command, why in (NEXT | traces).items()]
     return Section("What you saw, and what next", "", [], [], points)

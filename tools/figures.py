@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Draws the figures of measured numbers, as SVG.
-
-Each function gets the results of its block as `of`, as the functions of tables.py do."""
+"""Draws the figures of measured numbers, as SVG. Each function of FIGURES gets the results of its
+block as `of`, as the functions of tables.py do."""
 import math
 
 import tables
@@ -19,7 +18,7 @@ TRIANGLE, CROSS = "M0-6L5.5 4h-11z", "M-5-3L-3-5 0-2 3-5 5-3 2 0 5 3 3 5 0 2-3 5
 
 
 def layers(of):
-    """Draws how many percent 06 saves, over the number of layers."""
+    """Draws what share of 16 bytes per parameter a rank of 06 saves, over the number of layers."""
     counts, _, *runs = zip(*tables.curve(of.block("layers")))  # two rows of runs: fp32 and bf16
     peaks = [[100 * saved(run, PEAK) for run in of_dtype] for of_dtype in runs]
     places = [2.7 * 20 ** (i / 100) for i in range(101)]  # layers, evenly on a logarithmic axis
@@ -53,7 +52,7 @@ def layers(of):
 
 def step_of(trace):
     """Returns rank 0's second step as {phase: (bytes of each of KINDS before the phase, changes)}.
-    A change is (place in KINDS, bytes more)."""
+    A change is (index in KINDS, bytes more)."""
     in_use, courses = None, {}
     for event in trace.program(0, 1, 2):
         args = event["args"]
@@ -196,7 +195,7 @@ def link(of):
 def offload(of):
     """Draws a step of 07 up to its last copy, which runs beside the next step's forward."""
     def measure(programs):
-        """Returns a list of (stream, begin, end, letter and layer, whether of another step)."""
+        """Returns [(stream, begin, end, letter and layer, whether of another step)], in ms."""
         trace, _ = programs.traced("07_offload", 2, "--task", "mlp", "--layers", 4, "--width", 2048,
                                    "--batch", 96, "--steps", 4, "--bus", 0.4, "--link", 5)
         every = [*slices_of(trace)]

@@ -77,7 +77,7 @@ def loss_of(case, network, step):
 
 
 def train(case, weights, steps, dtype):
-    """Yields the loss of each step."""
+    """Trains with Adam from the safetensors file `weights`; yields each step's loss."""
     network = network_of(case)
     network.load_state_dict(safetensors.torch.load_file(weights))
     params = list(network.to(dtype).parameters())
@@ -100,7 +100,7 @@ def compare_losses(run, folder, asked, others):
     bound. run(chapter, ranks, *options) runs it. asked: our options; others: the chapter's."""
     first = run(asked.chapter, asked.ranks, "--steps", 1, *others)
     case = Case(**{field.name: first.options.get(field.name.replace("_", "-"), first.ranks)
-                   for field in fields(Case)})
+                   for field in fields(Case)})  # only `ranks` is no option
     numpy_model.CORPUS = Path(first.options.get("data") or numpy_model.CORPUS)
     if not (weights := first.options["init"]):
         weights = folder / "weights.safetensors"

@@ -33,7 +33,7 @@ def phases(events):
 def terms(trace, run):
     """Yields (kind, phases after which these bytes are in use, bytes, formula in words). The
     chapter's card says what is held, and how many whole layers a window still has after a phase.
-    The program itself predicts the most of its activations, its data and a GPU's workspace."""
+    The program's log predicts the peak of its activations, its data and a GPU's workspace."""
     options, n, w = run.options, run.ranks, 4 if run.dtype == "fp32" else 2
     card, unit = Picture(run.chapter, run.dtype), options["align"] * n
     sizes = [-(-layer["parameters"] // unit) * unit for layer in trace.layers]

@@ -3,8 +3,8 @@
 and the pages that it names. tests/programs/digests_test.py compares the programs with it.
 
 What the note calls fp32 is float32 here, so weights and data have the programs' bits. Losses and
-gradients are in float64, so only the programs' rounding is left between the two. `stored` rounds
-what a program stores in 16 bits, as the program does."""
+gradients are in float64, so the programs' differ from them by the programs' own rounding alone. A
+function `stored`, of STORED, rounds what a program stores in 16 bits, as the program does."""
 import math
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class Case:
     layers: int = 8
     batch: int = 32
     accumulate: int = 1
-    lr: float = 0.002  # only tools/in_pytorch.py, which has an Adam, uses lr to clip
+    lr: float = 0.002  # from lr down to clip: for tools/in_pytorch.py alone, which has an Adam
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -31,7 +31,7 @@ class Case:
     seed: int = 1
     ranks: int = 1
     heads: int = 8  # heads and all below are a llama's
-    kv_heads: int = 0
+    kv_heads: int = 0  # with 0 a program chooses; here this and hidden must be given
     hidden: int = 0
     sequence: int = 128
     tokens: str = ""
@@ -45,7 +45,7 @@ class Case:
                 for word in ("--" + name.replace("_", "-"), str(value)) if word != "True"]
 
     def shapes(self):
-        """Returns (inputs, outputs) of each layer."""
+        """Returns (inputs, outputs) of each layer of an MLP."""
         if self.task == "toy":
             return [(128, 512), (512, 10)]
         last = 256 if self.task == "text" else self.width
@@ -159,7 +159,7 @@ def layer_digests(case, parameters):
 
 
 def samples_of_step(case, step):
-    """Returns (inputs, targets) of a step on all ranks. Samples are numbered from step to step."""
+    """Returns (inputs, targets) of a step, from 0, on all ranks. Samples count across steps."""
     count = case.batch * case.accumulate * case.ranks
     make = {"text": text_samples, "llama": token_samples}.get(case.task, taught_samples)
     return make(case, np.arange(step * count, (step + 1) * count, dtype=np.uint64))
@@ -208,8 +208,8 @@ def cross_entropy(y, target, scale=1):
 
 def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
     """Returns (loss, gradient) of a batch; x is (sample, element). A step's micro-batches have
-    equal numbers of samples, so they can be one batch. stored(numbers) rounds them as a program
-    that stores them; the gradient is that of scale x loss. (A llama ignores both.)"""
+    equal numbers of samples, so they can be one batch. stored(numbers) rounds numbers as a program
+    that stores them; the gradient is that of scale x loss. A llama ignores `stored` and `scale`."""
     if case.task == "llama":
         gradient = np.zeros_like(parameters)
         y, backward = llama_logits(case, parameters, x, gradient)
@@ -260,8 +260,8 @@ def rms_norm(x, gain, gradient):
 
 
 def turned(x, sign=1):
-    """Turns x, (sample, position, ..., element), by angles that grow with the position. Elements i
-    and i + half are one complex number. sign = -1 turns back."""
+    """Applies the rotary embedding to x, (sample, position, ..., element): turns elements i and i +
+    half, as one complex number, by an angle that grows with the position. sign = -1 turns back."""
     half = x.shape[-1] // 2
     angles = np.arange(x.shape[1])[:, None] * 10000.0**(-np.arange(half) / half)
     z = (x[..., :half] + 1j * x[..., half:]) * np.exp(sign * 1j * angles[:, None, None])
@@ -269,8 +269,8 @@ def turned(x, sign=1):
 
 
 def attention(case, *projected):
-    """Indices: n is a sample, g a head of keys, h one of its heads of queries, d an element;
-    position t attends to position s."""
+    """Causal attention of queries, keys, values. Indices: n is a sample, g a head of keys, h one of
+    its heads of queries, d an element; position t attends to position s."""
     q, k, v = (x.reshape(*x.shape[:2], case.kv_heads, -1, case.width // case.heads)
                for x in projected)
     q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]

@@ -27,7 +27,7 @@ TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "
 
 
 def times_of(events):
-    """Returns one rank's {(column, layer): {step: [exposed, hidden]}}, in ms. None: all layers."""
+    """Returns one rank's {(column, layer or None for all): {step: [exposed, hidden]}}, in ms."""
     times = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for event, pieces in exposed(events):
         args, alone = event["args"], sum(end - begin for begin, end in pieces)
@@ -44,7 +44,7 @@ LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u", "read": "i", "wr
 
 
 def slices_of(trace):
-    """Yields rank 0's work on layers: (begin, end, stream, letter and layer, step)."""
+    """Yields rank 0's work on layers: (*span(event), stream, letter and layer, step)."""
     for event in trace.events[0]:
         if event["cat"] in ("compute", "collective", "bus") and event["args"]["step"] \
                 and event["layer"] is not None:

@@ -12,8 +12,9 @@ class Replay:
     """A traced run that is played on `machine`. Computation takes as long as it took, task by task
     and rank by rank. So do messages, copies, reads and writes, if `machine` has no speed for them.
     A message's time counts from when its last rank began it. `prefetch` is the run's own if it is
-    None. `late` is added to each message, in ms. After steps() `handshakes` has, of each message by
-    rank, its measured ms minus those on `machine`. Throws Failure if the trace cannot be played."""
+    None. If `machine` has a link, `late` ms are added to each message there, and after steps()
+    `handshakes` has, for each message and rank, its ms in the trace minus those of `machine`'s
+    link. Throws Failure if the trace cannot be played."""
 
     def __init__(self, trace, machine, prefetch=None, late=0):
         self.trace, self.machine, self.late, self.handshakes = trace, machine, late, []
@@ -26,7 +27,7 @@ class Replay:
             raise Failure(f"{name} on {self.ranks} ranks, {len(trace.steps)} steps: a step is "
                           "played again of 02 to 08 on two ranks or more, from its second on")
         self.card = PLANS[name]
-        self.width = held[0]["bytes"] / held[0]["elements"]  # of a parameter; these are held first
+        self.width = held[0]["bytes"] / held[0]["elements"]  # bytes; held begins with parameters
         if not all(trace.events):
             raise Failure("a rank has no events in this trace: it cannot be played", 3)
         own = [event for event in trace.events[0] if timed(event)]
@@ -38,7 +39,7 @@ class Replay:
         self.accumulate = counts["forward", 0]
         layers = range(len(trace.layers)) if self.disk_tensors else ()
         self.pieces = [counts["adam", l] for l in layers]
-        # 02 to 05 send on compute; changed by notes/changing/overlap.md, on a stream of their own.
+        # 02 to 05 send on compute; if changed by notes/changing/overlap.md, on a second stream.
         self.beside = not self.card.prefetches and any(
             event["cat"] == "collective" and event["stream"] == "communication" for event in last)
         # The prefetch is how many layers were gathered before layer 0 was used, without layer 0.
@@ -46,7 +47,7 @@ class Replay:
         ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
                     for event in last) - 1
         self.prefetch = ahead if prefetch is None else prefetch
-        # {(task, layer, step from 1): by rank, [(begin, ms)]}
+        # {(task, layer, traced step, from 1): by rank, [(begin, duration)]}, both in ms
         self.tasks = defaultdict(lambda: [[] for _ in trace.events])
         for rank, events in enumerate(trace.events):
             for event in sorted(filter(timed, events), key=span):
@@ -63,7 +64,7 @@ class Replay:
         if not all(waiting):
             raise Failure(f"{what} of layer {layer} in step {step} ran on some ranks only: this "
                           "trace cannot be played", 3)
-        count = self.disk_tensors if what in ("read", "write") else 1  # one by one
+        count = self.disk_tensors if what in ("read", "write") else 1  # a slice per tensor
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in waiting]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
         if TYPES.get(what) == "collective":
@@ -71,7 +72,7 @@ class Replay:
             own = [max(0, begin + ms - arrived) for (begin, ms), in now]
             if not (machine.link or machine.latency):
                 return own
-            size = self.width * shard if layer is not None else 16  # two sums
+            size = self.width * shard if layer is not None else 16  # bytes of two sums
             modelled = machine.ring(self.ranks * size, self.ranks)
             self.handshakes += [ms - modelled for ms in own]
             return [modelled + self.late] * self.ranks
@@ -90,7 +91,7 @@ class Replay:
         return [streams.figures(0, step) for step in range(1, len(streams.syncs))]
 
 
-def timed(event):
+def timed(event):  # whether it is work on a stream: no wait, no phase, no borrowing
     return event["cat"] in ("compute", "copy", "collective", "bus")
 
 

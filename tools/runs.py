@@ -38,7 +38,7 @@ NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# Meson's options for changed sources: the bits are the same, compiling and running are faster.
+# Meson's options for changed sources: equal bits, and to compile and test takes less time in all.
 QUICK = ["-Dcuda=disabled", "-Ddebug=false", "-Dwarning_level=0", "-Db_colorout=never",
          "-Dcpp_args=-O1 -fmax-errors=1"]
 
@@ -118,7 +118,7 @@ class Run:
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
-        self.whole, self.told = first == 1, f"{first} to {last}"
+        self.whole, self.told = first == 1, f"{first} to {last}"  # whether from 1 on; in words
 
 
 class Programs:
@@ -277,14 +277,14 @@ def elements_sent(run):
 
 
 def folded(text, indent="", hanging="", most=None):
-    """Returns lines for a terminal, in which long paths stay whole. Without None, there are at most
-    `most` lines, which then end with three dots, and long words are broken."""
+    """Returns lines for a terminal, in which long paths stay whole. With a number `most` there are
+    at most so many lines, three dots stand for the rest, and long words are broken."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
                          break_on_hyphens=False, break_long_words=most is not None,
                          max_lines=most, placeholder=" ...")
 
 
-def number(value, form):
+def number(value, form):  # None, a log's null, is infinity or NaN, which JSON cannot say
     return "inf/nan" if value is None or math.isinf(value) else format(value, form)
 
 

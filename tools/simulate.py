@@ -12,14 +12,14 @@ from spans import shares
 # Types of tasks, as the programs name them in a trace. All others are computation.
 TYPES = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce", "sums"), "collective") | \
     dict.fromkeys(("to_host", "to_device", "read", "write"), "bus") | {"copy": "copy"}
-BETWEEN = "between groups"  # the stream of all_reduce, which uses other wires than other messages
+BETWEEN = "between groups"  # the stream of replicas' all_reduce: other messages use other wires
 SLOTS = 2  # the device has room for the gradients of so many layers
 LANDINGS = 2  # the host has room for the gradients of so many layers that it has yet to add
 HOST_CORES = "host cores"
 
 
 class Streams:
-    """The streams of some ranks. An event is the end of a task, as a list: its ms on each rank."""
+    """The streams of some ranks. An event is a list: when a task ends on each rank, in ms."""
 
     def __init__(self, ranks=1):
         self.ends = defaultdict(lambda: [0.0] * ranks)  # by stream: the event of its last task
@@ -43,7 +43,7 @@ class Streams:
         return ends
 
     def figures(self, rank=0, step=-1):
-        """Returns (ms of a step, from norm to norm, what spans.shares() says of its slices)."""
+        """Returns (ms from syncs[step - 1] to syncs[step], spans.shares() of slices between)."""
         begin, end = self.syncs[step - 1][rank], self.syncs[step][rank]
         return end - begin, shares(self.slices[rank], 1e3 * begin, 1e3 * end)
 
@@ -61,8 +61,7 @@ class Schedule:
     # Whether a trainer without a window sends beside backward and the next forward, as DDP does.
     beside: bool = False
     pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
-    # Whether a step ends with its update, of which the next forward hides nothing, as DeepSpeed's.
-    ends: bool = False
+    ends: bool = False  # whether a step begins only after all of the update before, as DeepSpeed's
 
     def __post_init__(self):
         card, layers = self.card, range(self.layers)
@@ -70,7 +69,7 @@ class Schedule:
         self.ready = {}  # by layer: the event that its parameters are updated
         self.written = {}  # by slot of the host's window of state: the event that it is free
         self.link = "communication" if card.prefetches or self.beside else "compute"
-        # The host stores what each micro-batch copies: the second number of card.copied's pairs.
+        # card.copied: (a step, a micro-batch). What each micro-batch copies is stored on the host.
         self.parameters_on_host = card.copied["to_device"][1]
         self.grads_on_host = card.copied["to_host"][1]
         self.up, self.down = ("copies up", "copies down") if self.parameters_on_host else (
@@ -79,7 +78,7 @@ class Schedule:
         orders = ("forward", layers), ("backward", layers[::-1])
         self.uses = [(phase, l, micro) for micro in range(self.accumulate)
                      for phase, order in orders for l in order]
-        self.states = [l for l in layers for _ in range(self.pieces[l])] if self.pieces else []
+        self.layer_of = [l for l in layers for _ in range(self.pieces[l])] if self.pieces else []
         self.slots = card.borrowed.get("pieces", 0)  # pieces for which the host has room
 
     def run(self, stream, what, layer, *after):
@@ -106,13 +105,13 @@ class Schedule:
 
     def read_until(self, end):
         """Reads the pieces of state before number `end`, each when a slot of the host is free."""
-        while len(self.pieces_read) < min(end, len(self.states)):
+        while len(self.pieces_read) < min(end, len(self.layer_of)):
             piece = len(self.pieces_read)
             free = self.written.get(piece % self.slots)
-            self.pieces_read.append(self.run("reads", "read", self.states[piece], free))
+            self.pieces_read.append(self.run("reads", "read", self.layer_of[piece], free))
 
     def fill_window(self, use):
-        """Gathers the layers of this use and of the uses ahead, each when a slot is free."""
+        """Gathers the layers of this use and of `prefetch` later ones, each when a slot is free."""
         if not self.card.prefetches:
             return
         for _, l, _ in self.uses[len(self.filled):use + self.prefetch + 1]:
@@ -143,7 +142,8 @@ class Schedule:
     def send_gradient(self, l, micro):
         last, event = micro + 1 == self.accumulate, self.used[-1]
         count = self.reduces() + last * self.card.sent["backward"][0]
-        # An all-reduce's halves take equally long. DeepSpeed's update gathers parameters, too.
+        # An all-reduce's halves take equally long. In DeepSpeed's plans both are a reduce_scatter,
+        # because times() takes an all_gather there for the update's, of parameters.
         second = "reduce_scatter" if self.card.theirs else "all_gather"
         for what in ("reduce_scatter", second)[:count]:
             event = self.run(self.link, what, l, event)
@@ -182,14 +182,14 @@ class Schedule:
         self.streams.host = self.run("compute", "sums", None)
         self.streams.syncs.append(self.streams.host)
 
-    def update(self):
-        for piece, l in enumerate(self.states):
+    def update(self):  # also copies or gathers what Adam has updated
+        for piece, l in enumerate(self.layer_of):
             self.read_until(piece + self.slots)
             self.ready[l] = self.run(self.adams, "adam", l, self.pieces_read[piece])
             self.written[piece % self.slots] = self.run("writes", "write", l, self.ready[l])
         card = self.card
         for l in range(self.layers):
-            if not self.states:
+            if not self.layer_of:
                 self.ready[l] = self.run(self.adams, "adam", l)
             if card.place("parameters") == "host" and not card.offloads:
                 self.ready[l] = self.run(self.down, "to_host", l, self.ready[l])
@@ -280,7 +280,7 @@ class Work:
         cut = self.shards or self.n if card.stage else self.n
         part = {kind: 1 if how == "replicated" else cut for kind, how in card.held.items()}
         near = self.near if 0 < self.near < cut else cut
-        gathers, uses = 0, 2 * len(self.trained)  # so far; in a micro-batch: forward's, backward's
+        gathers, uses = 0, 2 * len(self.trained)  # gathers so far; layers' uses in a micro-batch
         memory = machine.host_memory if card.copied["to_host"][1] else machine.memory
         leaves = [(size, 1) for size in self.trained]
         if self.bucket and not card.prefetches:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""Says what a rank's time is spent on. An event, which ran or was played, is a dictionary with
-`ts`, its beginning, and `dur`, both in microseconds, `name`, `cat`, its category, and `stream`. A
-span is a pair (begin, end)."""
+"""Says what a rank's time is spent on. An event is a slice of a trace, or a task that simulate.py
+played: a dictionary with `name`, `ts`, its beginning, and `dur`, both in microseconds, `cat`, its
+category as in a trace, and `stream`, its name. A span is a pair (begin, end), in microseconds."""
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 
 
 def merged(spans):
-    """Returns the spans in order; spans that overlap become one."""
+    """Returns the spans in order; spans that overlap or touch become one."""
     found = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -37,7 +37,8 @@ def span(event):
 
 
 def kind(event):
-    """Returns what an event's time is spent on; None if it computes, sends and copies nothing."""
+    """Returns what an event's time is spent on; "computation" is the device's. None for all other
+    events: waits, phases, borrowing, and copies within the device, whose `cat` is "copy"."""
     if event["cat"] == "collective":
         return "messages"
     if event["cat"] == "bus":
@@ -56,9 +57,9 @@ def exposed(events):
 
 
 def shares(events, begin=-math.inf, end=math.inf):
-    """Returns, of one rank's events between two moments, {kind: ms}: one number for "computation",
-    and [exposed, hidden] for "messages", "copies", "disk" and "host cores". If two messages
-    overlap, their common time counts once."""
+    """Returns {kind: ms} of one rank's events between two moments, in microseconds: one number for
+    "computation", and [exposed, hidden] for "messages", "copies", "disk" and "host cores". If two
+    events of a kind overlap, their common time counts once."""
     spans = defaultdict(list)
     for event in filter(kind, events):
         start, stop = span(event)

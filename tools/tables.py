@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Writes the measured blocks of the pages, as Markdown.
-
-Each table is a function of `of`, the results of its block, a Block of render.py. It asks `of` for
-each number by a name and by a function that measures it. In render.py `of` answers with the number
-in notes/measured; in measure.py it calls that function and keeps what it returns."""
+"""Writes the measured blocks of the pages, as Markdown. Each table is a function of `of`, the
+results of its block, a Block of render.py. It asks `of` for each number by a name and by a function
+that measures it. In render.py `of` answers with the number in notes/measured; in measure.py it
+calls that function and keeps what it returns."""
 import itertools
 import json
 import math
@@ -104,7 +103,8 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
 
 
 def curve_formula(layers, dtype, n=CURVE_RANKS):
-    """Returns the share that 06 saves if layers are equal. It borrows four, and others' parts."""
+    """Returns the share of 16 bytes per parameter that a rank of 06 saves at its peak, of equal
+    layers. It borrows four, two of parameters and two of gradients, and others' shards of one."""
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
@@ -116,11 +116,11 @@ def curve(of):
         for layers, width in CURVE]
 
 
-def summed(run, what):
+def summed(run, what):  # bytes; what: RESIDENT or PEAK
     return sum(run.memory["device"].get(kind, NOTHING)[what] for kind in COUNTED)
 
 
-def saved(run, what):
+def saved(run, what):  # which share of 16 bytes per parameter
     return 1 - summed(run, what) / (16 * run.parameters)
 
 
@@ -161,7 +161,7 @@ NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--s
 
 
 def notebook(of):
-    """Writes resident and peak bytes of the model in the notebook that printed 57.4 %."""
+    """Writes resident and peak bytes of a notebook's model (where_sources_go_wrong.md, 57.4 %)."""
     rows = []
     for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
         run = of.run(held, chapter, 4, *NOTEBOOK, dtype="fp32")
@@ -332,7 +332,7 @@ def published(_):
 
 
 def hybrid(_):
-    """Writes a step's ms, and a rank's GB, of 06's Llama-3-8B cut among all ranks or in a node."""
+    """Writes a step's ms, and a rank's GB, of 06's Llama-3-8B cut among all ranks, 8 or 64."""
     rows = []
     for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):
         words = f"--config llama3_8b --machine h100 --link {link} {cut}".rstrip()
@@ -358,7 +358,7 @@ def part(text, begin, end=r"\Z"):
     return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
 
 
-def output(of):
+def output(of):  # a whole run of 05, without most of its steps
     def printed(programs):
         run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
         said = re.sub(r"(?m)^ +20  .*\n(?: +[3-9]0  .*\n)+", "     ...\n", run.printed)

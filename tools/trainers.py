@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Reads the chapters' trainers and cards as text, and finds their changes. It needs no build."""
+"""Reads the chapters' trainers and cards, and finds what changes between two. It needs no build."""
 import difflib
 import re
 import sys
@@ -27,7 +27,7 @@ def card(text):
 
 
 def starting_point(before, after):
-    """Returns the trainer of `before` under the comment, the includes and the card of `after`."""
+    """Returns the trainer of chapter `before` under the comment, includes and card of `after`."""
     old, new = source(before), source(after)
     head, _, _ = new.partition(BEGIN)
     _, _, body = old.partition(BEGIN)
@@ -35,7 +35,7 @@ def starting_point(before, after):
 
 
 def emptied(text):
-    """Returns a header with one function without that function's body, which is the exercise."""
+    """Returns adam.hpp without the body of its function, which the reader of an exercise writes."""
     return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
 
 
@@ -67,12 +67,11 @@ def painted(text, sign):
 
 
 def print_code(lines):
-    """Prints lines of a diff, in their signs' colours on a terminal."""
     for line in lines:
         print(painted(line, line[:1]))
 
 
-RANKS = 3
+RANKS = 3  # of a Picture, as in the picture on README.md
 
 
 @dataclass
@@ -81,12 +80,12 @@ class Column:
     name: str
     share: Fraction  # the share of its elements that the rank holds
     size: int  # bytes of an element
-    tensors: int
+    tensors: int  # of this kind: 3 of optimizer state with master weights, else 1 or 2
     bytes = property(lambda self: self.size * self.tensors)  # of a parameter that the rank holds
 
 
 class Picture:
-    """What a chapter's card says, in 16 bits where the chapter has them, else in fp32."""
+    """The state that a rank stores by its chapter's card, in `dtype`; in 01 and 02 in fp32."""
 
     def __init__(self, chapter, dtype="bf16"):
         self.chapter, self.says = chapter, CARDS[chapter]
@@ -100,8 +99,8 @@ class Picture:
         self.columns = [column for place in self.places for column in place]
 
     def column(self, term):
-        """Returns a Term's Column. Staging serves gradients on their way down, parameters up."""
-        tensors = term.size // 4 if term.kind == "optimizer" else 1
+        """Returns a Term's Column. 07's staging takes gradients to the host, parameters back."""
+        tensors = term.size // 4 if term.kind == "optimizer" else 1  # Adam's are in fp32
         name = "staging" if term.kind == "communication" else term.kind
         return Column(f"{term.place}: {name}" if term.place != PLACES[0] else name,
                       Fraction(1, self.ranks if term.of == "shard" else 1), term.size // tensors,
