@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """A run that is saved and resumed, by any chapter on any number of ranks, has the bits of a run in
-one piece. The files name neither chapter nor ranks. However a run ends, earlier checkpoints stay.
-"""
+one piece. The files name neither chapter nor ranks. However a run ends, earlier saves stay."""
 import itertools
 import json
 import re
@@ -58,6 +57,7 @@ def same_files(one, other):
 
 
 def told(run):
+    """Returns the bits in which two runs must agree: each step's, and the layers' last digests."""
     _, steps, summary = run
     return ([(line["step"], line["skipped"], bits(line["loss"]), bits(line["grad_norm"]),
               line.get("loss_scale")) for line in steps], summary["layer_digests"])
@@ -68,8 +68,8 @@ def told(run):
 @pytest.mark.parametrize("dtype, skips", (("fp32", 0), ("bf16", 0), ("fp16", 2)))
 @pytest.mark.parametrize("family", ([DDP, MIXED, ZERO1], [ZERO2, ZERO3, OFFLOAD, INFINITY]))
 def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
-    """Each step of a run is resumed by another chapter of the family, in fp16 also before and after
-    skipped steps. The log has the same lines, the files the same bytes."""
+    """After each step another chapter of the family resumes the run, in fp16 also before and after
+    skipped steps. Its log has the same lines, its files the same bytes."""
     family = [chapter for chapter in family if dtype == "fp32" or chapter != DDP]
     options = [*SMALL, *HARD, "--steps", 6, *(["--lr", 0.05] if dtype == "fp16" else [])]
 
@@ -85,8 +85,8 @@ def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
 
 
 def test_another_number_of_ranks_goes_on(programs, folder):
-    """A resumed run is a run of its new number of ranks: 01, which reads the samples of all, has
-    its bits. The newest checkpoint of the folder is resumed, and two are kept."""
+    """Any chapter on N ranks resumes with the bits of 01, which takes N micro-batches instead. The
+    newest checkpoint of the folder is resumed, and two are kept."""
     def run(ranks, chapter, steps, *more):
         micro = ["--accumulate", ranks] if chapter == ALONE else []
         return programs.logged(0 if chapter == ALONE else ranks, chapter, "--task", "toy",
@@ -104,8 +104,8 @@ def test_another_number_of_ranks_goes_on(programs, folder):
 
 @pytest.mark.parametrize("chapter", (ZERO1, INFINITY))
 def test_log_and_trace_go_on(programs, folder, chapter):
-    """A run made more steps than it saved, and its log is cut off. After it is resumed, scripts
-    read its log and its traces as those of a run in one piece."""
+    """A run is resumed from a step before its last one, and its log's end is cut off. Then scripts
+    read its log and its trace as those of a run in one piece."""
     log = folder / "part.log"
     log.touch()
     for steps, name, more in ((5, "whole", ""), (3, "part", "--save saved --save-every 1"),
@@ -134,6 +134,7 @@ def test_log_and_trace_go_on(programs, folder, chapter):
 @pytest.mark.parametrize("ranks, chapter, other, dtype", (
     (2, DDP, OFFLOAD, "fp32"), (3, ZERO2, INFINITY, "bf16")))
 def test_gpus(gpu, folder, ranks, chapter, other, dtype):
+    """On GPUs, too, another chapter resumes the run with the same bytes."""
     def run(chapter, steps, name, *more):
         gpu.logged(ranks, chapter, *SMALL, *own_options(chapter, dtype, 1), "--steps", steps,
                    "--device", "cuda", "--comm", "mpi", "--save", folder / name, *more)
@@ -146,9 +147,8 @@ def test_gpus(gpu, folder, ranks, chapter, other, dtype):
 # ---- The file ------------------------------------------------------------------------------------
 
 def test_python_reads_it(programs, folder):
-    """Python reads names, shapes, bytes and digests. --keep and --resume take the newest by
-    number."""
-    case = Case("text", width=256, layers=2, batch=2)  # more elements than are copied at a time
+    """Python reads names, shapes, bytes and digests. For --keep step_11 is newer than step_9."""
+    case = Case("text", width=256, layers=2, batch=2)  # a layer is written in several pieces
     words = [*case.options(), "--dtype", "fp32"]
     summary = programs.logged(2, ZERO1, *words, "--steps", 11, "--save", folder, "--save-every", 1,
                               "--keep", 3)[2]
@@ -191,7 +191,7 @@ def test_transformers_is_told_the_model(saved):
 
 
 def test_a_run_begins_with_others_weights(programs, folder):
-    """The tensors of --init may be in any order, and in fp32, fp16 or bf16."""
+    """Tensors of --init may be in any order, and in fp32, fp16 or bf16, the upper half of fp32."""
     case = Case("text", width=256, layers=3, batch=2)
     kinds = itertools.cycle((np.asarray, np.float16, lambda it: it.view("<u2").ravel()[1::2]))
     stored = {f"layers.{l}.{name}": next(kinds)(part * np.float32(1.5)).reshape(part.shape)
@@ -231,7 +231,7 @@ def spoil(name, change):
 
 
 def say(**metadata):
-    """Changes what a file's header says of the run."""
+    """Returns a function that changes metadata in the header of a file's bytes."""
     def of(data):
         end = 8 + struct.unpack("<Q", data[:8])[0]
         header = json.loads(data[8:end])
@@ -247,6 +247,7 @@ RESUMED, MODEL, OTHER = MLP + "--resume mlp ", "mlp/step_2/" + FILES[0], "mlp/st
 LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
 
 
+# Exit code, what changes the copied checkpoints, options, and a pattern of the one sentence.
 @pytest.mark.parametrize("code, change, options, words", (
     (DATA, None, RESUMED.replace("--width 7", "--width 8"), 'it has width "7", this run "8"'),
     (DATA, None, RESUMED + "--seed 2", 'it has seed "1", this run "2"'),
@@ -303,8 +304,8 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
     """Where a save fails, the run goes on, and leaves no half-written file. The next save is whole.
-    The injector lets pwrite write less than it is given, and refuses to rename or remove a file
-    before all that was written is synced."""
+    The injector also lets pwrite write less than it is given, and refuses to rename or remove a
+    file before all that was written is synced."""
     program = programs.command(0, INFINITY if ranks else ALONE, "--task", "mlp", "--layers", 3,
                                "--batch", 3, "--steps", 3, "--save-every", 1, "--keep", 1, "--save")
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []

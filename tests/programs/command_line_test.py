@@ -2,8 +2,7 @@
 """What the eight programs answer to a command line, good or bad, alone and on ranks.
 
 A bad command line ends with one sentence on stderr and the right exit code. It prints nothing on
-stdout, and makes and changes no file. A good one prints and logs what is documented.
-"""
+stdout, and makes and changes no file. A good one prints and logs what is documented."""
 import json
 import os
 import pty
@@ -16,13 +15,15 @@ from pathlib import Path
 import pytest
 from programs import ALONE, CHAPTERS, DATA, MIXED, NUMERICS, RESOURCES, USAGE, bits, read_log
 
-SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
+SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of the default task, text
 DDP = "02_distributed_adam"
 A_FEW_SECONDS = 10
+# What srun sets for a rank that is alone: how many ranks there are, and which one this is.
 SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 
 # Which options are refused is tested in tests/unit/options_test.cpp, and what a machine lacks in
 # choice_test.cpp. Here it is tested how a program ends that refuses something.
+# In patterns [,] is a comma: `refused` below separates patterns by a comma and a space.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: use another chapter[,] fewer or smaller layers or batches[,] or more mach")
@@ -51,7 +52,7 @@ REFUSED = [
                                   (2, "06_zero3", "--log kept.log"))
       for name, why in (("missing.txt", "No such file"), ("empty.txt", "0 bytes, 9"),
                         ("eight.txt", "8 bytes, 9"), ("folder", "directory"))),
-    # Refused before memory is reserved, with the bytes that are needed and available.
+    # The sentence names the bytes that are needed and available. No memory was reserved yet.
     (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format(ALONE, 1)),
     (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format(DDP, 1)),
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("06_zero3", 2)),
@@ -128,8 +129,7 @@ def test_ranks_must_be_asked_the_same(programs, refused, first, second, words):
 
 @pytest.mark.parametrize("without_mpi", (False, True))
 def test_another_launcher(programs, refused, folder, without_mpi):
-    """Another MPI's launcher starts four ranks, each of which is alone for this MPI. Only the
-    first prints the error."""
+    """Another MPI's launcher starts four ranks, each alone for this MPI; one prints the error."""
     size, rank = SLURM_TASK
     others = {}
     if not without_mpi:  # another MPI's launcher, within a job of Slurm
@@ -193,8 +193,8 @@ def test_a_skipped_step(good, folder):
         assert (step["skipped"], step["grad_norm"], type(step["loss"])) == (True, None, float)
 
 
-def test_no_step_is_taken(programs, folder):
-    """Each fp16 step overflows. The loss scale falls to 1, and the program advises a lower --lr."""
+def test_no_second_step_is_taken(programs, folder):
+    """With this --lr every step after the first overflows in fp16, until the loss scale is 1."""
     outcome = programs.run(2, "03_mixed_precision", *SMALL, "--steps", 20, "--dtype", "fp16",
                            "--lr", 1e30, "--log", "new.log", cwd=folder)
     _, steps, summary = read_log(folder / "new.log")
@@ -217,8 +217,7 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
 
 
 def test_large_figures_stay_apart(programs):
-    """The plan of a model with 10^11 parameters: a blank stands between numbers, and between groups
-    of three digits."""
+    """In a plan for 10^11 parameters blanks part the numbers, and groups of three digits."""
     said = programs.run(0, ALONE, "--plan", "--task", "mlp", "--width", 50000, "--layers", 40).out
     assert "100 002 000 000" in said and not re.search(r"\d{3} \d{4}", said)
 
@@ -237,7 +236,8 @@ def test_progress(programs, folder):
     steps = (folder / "new.log").read_text().split("\n")[1:-1]
     times = [json.loads(step)["ms"] for step in steps]
     for done, left in lines[:-1]:
-        kept = times[:int(done)][-4096:]  # as a ring: the latest stand first
+        # The program keeps 4096 times in a ring, and leaves out those in its first three places.
+        kept = times[:int(done)][-4096:]
         first = int(done) % 4096 if int(done) > 4096 else 0
         kept = kept[-first:] + kept[:-first] if first else kept
         warm = sorted(kept[3:])
@@ -245,8 +245,7 @@ def test_progress(programs, folder):
 
 
 def test_a_disk_is_told_and_modelled(programs):
-    """A plan and a run's table have rows for the disk. A modelled disk of 10^6 bytes per second
-    takes its time."""
+    """A plan and a run's table have rows for the disk. A disk of 10^6 bytes/s takes its time."""
     words = 0, "08_infinity", *"--task mlp --width 16 --layers 3 --steps 2".split()
     rows = r"on its disk\n  optimizer .*state from disk .*state to disk "
     assert re.search(rows, programs.run(*words, "--plan").out, re.S)

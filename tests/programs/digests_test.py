@@ -5,8 +5,7 @@ NumPy, which knows only notes/generator.md and formulas, forms the same first we
 A row of notes/digests.json is a run, its last loss as printed, and its digest. Pages show no other
 digests. Runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC [WORD...]` computes the
 losses and digests again, of rows whose options have all these words. NumPy rounds gradients to 16
-bits where the programs store them; a llama's gradients it forms in float64.
-"""
+bits where the programs store them; it forms a llama's gradients in float64."""
 import json
 import re
 import subprocess
@@ -24,8 +23,7 @@ from numpy_model import (CORPUS, STORED, Case, initial_parameters, layer_digests
                          loss_and_gradient, matrices, samples_of_step)
 
 FILE = ROOT / "notes/digests.json"
-# Values of ZERO_VECTORS. No machine has all of these instruction sets. matmul_test.cpp tests that
-# the variable has an effect.
+# Values of ZERO_VECTORS. No machine has all. matmul_test.cpp tests that the variable has an effect.
 WIDTHS = ["avx512", "avx2", "neon", "plain"]
 
 
@@ -44,6 +42,7 @@ def as_recorded(row, steps, summary):
 
 
 def compute(programs, row, **variables):
+    """Runs the program of a row. Returns the row with the loss and the digest of this run."""
     ranks = 0 if row["program"] == ALONE else row["ranks"]
     return as_recorded(row, *programs.logged(ranks, row["program"], *row["options"].split(),
                                              "--device", "cpu", **variables)[1:])
@@ -51,8 +50,9 @@ def compute(programs, row, **variables):
 
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 def test_runs(programs, width):
-    """With the machine's widest vectors all short runs are compared. Narrower vectors and emulators
-    are slow: for these, runs on up to two ranks are enough. 07 and 08 compute what 06 does."""
+    """With the machine's widest vectors (`width` None) all short runs are compared. Narrower ones
+    are slow: runs of at most 20 steps and two ranks are enough, without 07 and 08, which compute
+    what 06 does. An emulator runs 01 only."""
     variables = {"ZERO_VECTORS": width} if width else {}
     trial = programs.run(0, ALONE, "--task", "toy", "--steps", "1", "--device", "cpu", **variables)
     if width and trial.code == USAGE:
@@ -73,11 +73,11 @@ def test_pages():
                        re.M)
     assert len(shown) == len(OF_THE_DEMO)
     for loss, row in zip(map(float, shown), OF_THE_DEMO):
-        assert loss == pytest.approx(float(row["loss"]), abs=5.6e-5), row  # 4 and 5 digits
+        assert loss == pytest.approx(float(row["loss"]), abs=5.6e-5), row  # pages round to 4 digits
 
 
 def test_demo_and_long_runs(programs, folder):
-    """The demo's fourteen runs have the recorded bits. README shows the verdicts that it prints."""
+    """The long runs and the demo's have the recorded bits. README shows the demo's verdicts."""
     for row in LONG:
         assert compute(programs, row) == row
     done = subprocess.run([ROOT / "tools/demo.py", "--steps", "200", "--ranks", "4",
@@ -105,18 +105,14 @@ def test_three_of_the_demo_s_runs(programs):
 STEPS = 3
 # At widths 104 and 59 it matters where a weight's scale is rounded.
 CASES = [
-    Case("toy"),
-    Case("toy", accumulate=3, seed=4),
-    Case("text", width=64, layers=4),
-    Case("text", width=64, layers=4, accumulate=3, seed=2),
-    Case("text", width=104, layers=2, batch=5, seed=3),
-    Case("mlp", width=59, layers=3),
-    Case("toy", accumulate=2, ranks=3),
-    Case("text", width=64, layers=4, accumulate=2, ranks=3)]
+    Case("toy"), Case("toy", accumulate=3, seed=4), Case("toy", accumulate=2, ranks=3),
+    Case("text", width=64, layers=4), Case("text", width=64, layers=4, accumulate=3, seed=2),
+    Case("text", width=64, layers=4, accumulate=2, ranks=3),
+    Case("text", width=104, layers=2, batch=5, seed=3), Case("mlp", width=59, layers=3)]
 LLAMA = Case("llama", width=24, layers=2, batch=3, heads=4, kv_heads=2, hidden=20, sequence=5)
 LLAMAS = [LLAMA, replace(LLAMA, kv_heads=1, accumulate=2, recompute=True, seed=5),
           replace(LLAMA, kv_heads=4, layers=1, seed=3),
-          replace(LLAMA, batch=1, layers=1, sequence=70)]  # longer than a block of the attention
+          replace(LLAMA, batch=1, layers=1, sequence=70)]  # longer than a tile of 64 tokens
 CASES += [*LLAMAS, replace(LLAMA, ranks=2), replace(LLAMA, vocab=300, tokens="tokens")]
 
 
@@ -130,8 +126,7 @@ def logged(programs, case, steps, *more):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case.options()[1:]))
 def test_both_languages_agree(programs, folder, case):
-    """With --lr 0 the weights stay as they began, so that every step's loss and gradient can be
-    formed without Adam."""
+    """With --lr 0 the weights stay, so that each step's loss and gradient do not need Adam."""
     if case.tokens:
         case = replace(case, tokens=folder / case.tokens)
         (np.arange(999)**2 % case.vocab).astype("<u2").tofile(case.tokens)

@@ -2,7 +2,7 @@
 """A fault during a run ends all ranks in time, with a sentence and an exit code that name it. The
 log has whole lines, and a summary only if the run was whole.
 
-injector.cpp makes most faults, in one call of one rank. For others a shell starts the program.
+injector.cpp makes most faults, in one call of one rank; a shell that starts the program, others.
 """
 import contextlib
 import ctypes
@@ -25,11 +25,11 @@ from programs import (ALLOWS, ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RE
 NONE = 0
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, INFINITY = ON_RANKS
 A_FEW_SECONDS = 10
-TIMEOUT = 2
+TIMEOUT = 2  # seconds
 MLP = f"--task mlp --width 64 --layers 8 --steps 5 --timeout {TIMEOUT} --log new.log"
 TEXT = "--width 8 --layers 2 --batch 2 --log new.log"
 SHORT_FILE = "/sys/devices/system/cpu/online"  # its size is 4096 bytes, but it ends after a few
-SHORT_OF = "the system .* gave no memory, thread or output: Resource temporarily"
+NO_THREAD = "the system .* gave no memory, thread or output: Resource temporarily"
 DIFFER = (r"^\w+: the (parameters|optimizer state) of layer {} differ between rank 0 .* and rank "
           "1 .*, which should hold the same$")
 DUE = (r"^rank (\d)/2: rank (?!\1)\d sent (\w+ of layer \d), where (?!\2 )\w+ of layer \d is due: "
@@ -65,7 +65,7 @@ ENDS = [
           ("pread", errno.EIO, "read", "read: Input/output error"),
           ("pread", 0, "read", "read: the file has become shorter"),
           ("pwrite", errno.ENOSPC, "write", "written: No space left on device"))),
-    (RESOURCES, 2, INFINITY, DISK.replace("64", "16"), "pread 1 124 5",  # for the digest at the end
+    (RESOURCES, 2, INFINITY, DISK.replace("64", "16"), "pread 1 124 5",  # the digest's read fails
      r"^rank 1/2: --offload-dir DISK: \d+ bytes could not be read: Input/output error$"),
     (RESOURCES, 2, INFINITY, DISK, f"fallocate 1 2 {errno.ENOSPC}",
      r"^rank 1/2: --offload-dir DISK, \d+ bytes: No space left on device$"),
@@ -87,20 +87,21 @@ ENDS = [
     (COMMUNICATION, 2, DDP, MLP, "stopped 1 reduce_scatter 3 3", ""),
     (RESOURCES, 1, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
     (RESOURCES, 0, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
-    # A bit changes in an all-gather: of the last step, at whose end replicas are compared; of the
-    # third, which 04's next gather would repair. Every tensor is tried by accounts_test.cpp.
+    # A bit changes in an all-gather of the last step, after which replicas are always compared, or
+    # of the third, where only --check-every 1 finds it, because 04's next gather would repair it.
+    # accounts_test.cpp tries every tensor.
     (NUMERICS, 2, DDP, MLP, "bit 1 all_gather 2 5", DIFFER.format(2)),
     (NUMERICS, 2, ZERO1, f"{MLP} --check-every 1", "bit 1 all_gather 0 3", DIFFER.format(0)),
     (NUMERICS, 0, ALONE, f"{TEXT} --lr 1e30 --steps 9",
      '"$@" | sed -n "s/.*in a row/01_adam: &/p" >&2; exit ${PIPESTATUS[0]}',
      f"{LOST}: a lower --lr than 1e|: 8 steps in a row were skipped: try a lower --lr$"),
-    (NONE, 0, ALONE, "--task toy --lr 50 --steps 2", '"$@"',  # of any size, in its column
+    (NONE, 0, ALONE, "--task toy --lr 50 --steps 2", '"$@"',  # a huge loss fits its column
      r"\n       2  \d\.\d{4}e\+11  \d\.\d{4}e\+08    "),
     (RESOURCES, 0, ALONE, TEXT, "memory 0 1", "for data: use a smaller --data or --batch"),
-    (RESOURCES, 0, ALONE, TEXT, "thread 0 1", SHORT_OF),
+    (RESOURCES, 0, ALONE, TEXT, "thread 0 1", NO_THREAD),
     (RESOURCES, 0, ALONE, TEXT, 'set -o pipefail; "$@" | :', "cannot be written: Broken pipe"),
     (RESOURCES, 0, ALONE, TEXT, 'ulimit -f 1; "$@"', "new.log: File too large"),
-    (RESOURCES, 0, ALONE, "--task toy --steps 1 --trace kept",  # until another is whole
+    (RESOURCES, 0, ALONE, "--task toy --steps 1 --trace kept",  # the old trace stays
      'echo good >kept; (ulimit -f 1; "$@"); code=$?; [ "$(cat kept*)" = good ] && exit $code',
      "kept: File too large"),
     (RESOURCES, 0, ALONE, "--width 2048 --steps 1", 'ulimit -v 250000; "$@"',
@@ -130,7 +131,7 @@ def disk():
 
 @pytest.fixture(name="folder")
 def filled(folder):
-    """A folder with an ssh for the launcher, which stays on this machine, and a folder per host."""
+    """A folder with an ssh for the launcher, which runs its command here, and a folder per host."""
     for name, text in {
             "ssh": '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\neval "$*"\n',
             "here/text.txt": "to be or not to be\n", "there/empty": ""}.items():
@@ -160,8 +161,9 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
     took = time.monotonic() - start
     patience = 0
     if re.match("stopped|stuck|unfinished", how):
+        # The programs multiply --timeout by the ranks per core.
         patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
-        # The sentence tells the seconds that it waited, on a busy machine a few more.
+        # The sentence has the seconds that the rank waited: `patience`, on a busy machine more.
         bad = how.split()[1]
         words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
                           + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))
@@ -182,8 +184,7 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
 
 
 def test_a_disk_may_be_awkward(programs, disk):
-    """A disk may move a page at a time, refuse direct access, or refuse files without a name. The
-    bits stay the same."""
+    """The bits stay the same if a disk moves single pages, or refuses O_DIRECT or O_TMPFILE."""
     def digest(fault, chapter=INFINITY, *more):
         return programs.logged(2, chapter, *MLP.split()[:-2], *more, FAULT=fault,
                                LD_PRELOAD=programs.injector)[2]["digest"]
@@ -191,7 +192,7 @@ def test_a_disk_may_be_awkward(programs, disk):
     expected = digest("none", ZERO3)
     for fault in ("none", "some 1", "unaligned 1", f"direct 1 1 {errno.EINVAL}",
                   f"tmpfile 1 1 {errno.EOPNOTSUPP}", f"tmpfile 1 1 {errno.EISDIR}"):
-        # With this size pieces end in the middle of a page.
+        # Pieces of 1500 elements end in the middle of a page.
         found = digest(fault, INFINITY, "--offload-dir", disk, "--piece", 1500)
         assert found == expected, fault
 
@@ -209,7 +210,7 @@ def pages_in_memory(file):
 def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
     """The memory of 08's process that its ledgers do not know is that of 07, plus what three more
     threads may take: a huge page of stack and one of heap each. Where files can bypass the page
-    cache, it has nothing of the 144 MB of state."""
+    cache, it has next to nothing of the 144 MB of state."""
     def beyond(chapter, *where):
         words = "--task mlp --width 1000 --layers 12 --batch 8 --steps 6 --quiet --log".split()
         log = folder / chapter
@@ -233,7 +234,7 @@ def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
     assert beyond(INFINITY, "--offload-dir", disk) <= beyond(OFFLOAD) + 3 * 2 * (2 << 20)
     with contextlib.suppress(OSError):
         os.close(os.open(disk, os.O_RDWR | os.O_TMPFILE | os.O_DIRECT))
-        assert kept == 6 * [12], kept  # open twice, three files: of each layer the last page
+        assert kept == 6 * [12], kept  # 3 files, each opened twice: the last page of 12 layers
 
 
 def two_hosts(programs, folder):
@@ -244,8 +245,7 @@ def two_hosts(programs, folder):
 
 @pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
 def test_a_launcher_gets_a_signal(programs, folder, which):
-    """The ranks end after the current step, which is logged. Rank 0 may already wait in the
-    next."""
+    """The ranks end after the current step, which is logged. Rank 0 may wait in the next."""
     if not programs.passes_signals:
         pytest.skip("this launcher ends its ranks when it gets a signal")
     program = programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
@@ -264,8 +264,7 @@ def test_a_launcher_gets_a_signal(programs, folder, which):
 
 
 def test_a_second_signal_ends_a_run_at_once(programs):
-    """A signal that comes two seconds after the first, or later, does not wait for the step's
-    end."""
+    """A signal two seconds or more after the first does not wait for the step's end."""
     words = "--task mlp --width 1024 --batch 32768".split()  # a step of many seconds
     with subprocess.Popen(programs.command(0, ALONE, *words), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True) as process:

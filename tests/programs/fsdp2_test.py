@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""FSDP2 gathers as often as notes/fsdp2.md says, on two processes. It is skipped without
-PyTorch."""
+"""FSDP2 gathers as often as notes/fsdp2.md says, on two processes, if PyTorch is installed."""
 import sys
 
 import pytest
 from programs import ROOT
 
+# Prints, by setting, how often a process gathers in forward and backward; "here": PyTorch is there.
 COUNTED = """
 import os, sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard

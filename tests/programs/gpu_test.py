@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs on GPUs, true or simulated: losses near the CPU's, and an end for ranks and links that
-fail."""
+"""On GPUs, true or simulated, losses are near the CPU's, and failing ranks and links end a run."""
 import os
 import re
 import time

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one thing of one rank go wrong:
 //   FAULT="WHAT RANK COLLECTIVE LAYER STEP": WHAT happens to RANK's first message of that
-//     collective, layer (-1: none) and step (from 1). No earlier step may be skipped: it sends
-//     less.
-//   FAULT="WHAT RANK NUMBER": WHAT happens at call NUMBER of the function; for file, full, denied:
-//     at call NUMBER on any file from the first save on.
+//     collective, layer (-1: none) and step (from 1). No earlier step may be skipped: a skipped
+//     step sends fewer messages, and steps are counted by messages.
+//   FAULT="WHAT RANK NUMBER": WHAT happens at call NUMBER of a function that asks is_now(WHAT); for
+//     file, full, denied: at call NUMBER on any file from the first save on.
 //   FAULT="FUNCTION RANK NUMBER ERRNO": that call fails with ERRNO; with 0, pread reports the end
 //     of the file.
-//   FAULT="some RANK" and "unaligned RANK": every pread and pwrite moves at most a page; or refuses
-//     to pass by the page cache.
+//   FAULT="some RANK", "unaligned RANK", "room RANK": every pread and pwrite moves at most a page;
+//     fails if it bypasses the page cache; every file system has one free block.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -42,12 +42,12 @@ struct Fault {
     const char* text = std::getenv("FAULT");
     if (text) std::sscanf(text, "%15s %d %15s %d %d", what, &rank, where, &layer_or_errno, &step);
   }
-  char what[16] = "", where[16] = "";  // a collective, or the number of a call
+  char what[16] = "", where[16] = "";  // where: a collective, or the number of a call
   int rank = -1, layer_or_errno = 0, step = 0;
-  std::atomic<int> calls = 0;
+  std::atomic<int> calls = 0;  // so far, of those in which the fault is possible
 } fault;
 
-/// Whether this call, one in which the fault `what` is possible, is the one that must fail.
+/// Counts a call in which the fault `what` is possible. Returns whether this call must fail.
 bool is_now(const char* what) {
   if (std::strcmp(fault.what, what) != 0 || zero::launcher().rank != fault.rank) return false;
   return ++fault.calls == std::atoi(fault.where);
@@ -62,28 +62,29 @@ bool fails(const char* function) {
   return true;
 }
 
+/// Whether the fault is `what`, in every call of this rank.
 bool always(const char* what) {
   return std::strcmp(fault.what, what) == 0 && zero::launcher().rank == fault.rank;
 }
 
-bool passes_by_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
+bool bypasses_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
 
-/// Whether this call may read or write the file. May reduce `size`.
+/// Whether this call may read or write the file; if not, errno says why. May reduce `size`, bytes.
 bool may_transfer(int fd, std::size_t& size) {
   if (is_now("locked_disk")) flockfile(stderr), sleep_long();
   if (is_now("stuck_disk")) sleep_long();
   if (always("some")) size = std::min<std::size_t>(size, 4096);
-  if (always("unaligned") && passes_by_cache(fd)) return errno = EINVAL, false;
+  if (always("unaligned") && bypasses_cache(fd)) return errno = EINVAL, false;
   return true;
 }
 
 /// The fault of this message, or an empty text.
 std::string fault_of_message(int to, int tag) {
   using zero::Collective;
-  // Each tag and receiver get one message per step; parameters that are gathered twice get two.
+  // {(receiver, tag): messages}: one per step, or two if parameters are gathered twice. `sums`,
+  // sent once a step, are of layer -1, so their tag is the collective's number.
   static std::map<std::pair<int, int>, int> sent;
   constexpr int collectives = zero::names_of<Collective>.size();
-  // Of layer -1 the tag is the collective's number.
   const int steps_over = sent[{to, static_cast<int>(Collective::sums)}];
   const int step = std::min(++sent[{to, tag}], steps_over + 1);
   const char* of = zero::name_of(static_cast<Collective>(tag % collectives));
@@ -105,11 +106,12 @@ bool on_file(const char* path = "") {
   return !full && !denied;
 }
 
+/// The library's function of that name, which a function below replaces.
 template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-std::set<ino_t> unsynced;  // files that were written, folders that were made
+std::set<ino_t> unsynced;  // files that were written and folders that were made, until a sync
 ino_t renamed_in = 0;  // the folder in which a file was renamed, until it is synced
 
 ino_t folder_at(const std::string& path) {
@@ -159,7 +161,7 @@ int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Sta
 
 int MPI_Finalize() {
   if (is_now("unfinished")) sleep_long();
-  // In every run with an injector, the end comes 50 ms after the last message or later.
+  // ~Session() sleeps for 50 ms before this call, because in it MPICH moves no message.
   const bool too_soon = Clock::now() - last_test.load() < std::chrono::milliseconds(50);
   if (too_soon) PMPI_Abort(MPI_COMM_WORLD, 99);
   return PMPI_Finalize();
@@ -206,8 +208,8 @@ int mkdir(const char* path, mode_t mode) {
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
   if (!on_file() || fails("pwrite") || !may_transfer(fd, size)) return -1;
-  // POSIX allows a shorter write: here every cached one is at most 5000 bytes.
-  if (!passes_by_cache(fd)) size = std::min<std::size_t>(size, 5000);
+  // POSIX allows a shorter write: here each through the page cache writes at most 5000 bytes.
+  if (!bypasses_cache(fd)) size = std::min<std::size_t>(size, 5000);
   unsynced.insert(file_of(fd));
   return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);
 }

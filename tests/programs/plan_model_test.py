@@ -14,8 +14,8 @@ from planner import model
 from planner.question import transformers_block
 from runs import Failure
 
-# Prints, for every family that can be so small: its name, our layers' parameters, transformers'
-# count of all, and its counts of the blocks.
+# Prints, for every family that transformers makes as SMALL as below: its name, our layers'
+# parameters, transformers' count of all, and its counts of the blocks.
 BOTH = """if True:
     import json, sys, torch
     import count_layers
@@ -62,6 +62,7 @@ QWEN3 = {"model_type": "qwen3_moe", "hidden_size": 2048, "num_attention_heads": 
 
 
 def counted(python, files):
+    """Returns what count_layers.py, run by `python`, says of config.json objects, or its code."""
     done = subprocess.run([python, "-B", model.COUNTER], input=json.dumps(files), text=True,
                           capture_output=True)
     return done.returncode or json.loads(done.stdout.splitlines()[-1])
@@ -117,9 +118,10 @@ def test_without_transformers_there_are_two_ways_out(tmp_path, monkeypatch):
             "exit('ill')", "and transformers ends with 'ill'"),
             ("print('[{\"error\": \"none knows it\"}]')", "qwen3, and none knows it")):
         model.COUNTER.write_text(counter)
-        before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as in the script
-        with pytest.raises(Failure, match=says + typed):  # that reads not all of a long file
+        # As in ./tutorial plan, a write to a counter that has ended would kill this process.
+        before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        with pytest.raises(Failure, match=says + typed):
             read(QWEN3 | {"more": "\u00e9" * 30000}, tmp_path)
         signal.signal(signal.SIGPIPE, before)
-    with pytest.raises(Failure, match=f"--largest_layer {500_000 * 2048} in"):  # the embedding
+    with pytest.raises(Failure, match=f"--largest_layer {500_000 * 2048} in"):  # the embedding's
         read(QWEN3 | {"vocab_size": 500_000}, tmp_path)

@@ -25,6 +25,7 @@ ANY = "--params 8e9 --ranks 5"
 
 
 def asked(words):
+    """Returns the answered question of a command line."""
     q = question(shlex.split(words))
     plan.answer(q)
     return q
@@ -36,7 +37,7 @@ def rank(words):
 
 
 def configured(words=ANY, **config):
-    """Returns the same for words with a configuration of DeepSpeed, as JSON."""
+    """Returns the answered question of these words and of DeepSpeed's configuration `config`."""
     return asked(f"{words} --deepspeed '{json.dumps(config)}'")
 
 
@@ -72,7 +73,7 @@ def test_the_papers_table(ranks):
 
 
 # Bytes of state per parameter: 03 to 07 on the device, 07 and 08 on the host, 08 on the disk;
-# 08 with --state host and zero3_offload on the host. Megatron-LM's page has the three of megatron.
+# 08 with --state host and zero3_offload on the host. Megatron-LM's page has the rows of megatron.
 @pytest.mark.parametrize("words, formulas", [
     ("", "16|4 + 12/N|2 + 14/N|16/N|4/N|14/N|4/N|12/N|16/N|20/N"),
     ("--dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|16/N|8/N|8/N|16/N|24/N"),
@@ -84,7 +85,7 @@ def test_the_papers_table(ranks):
     ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N|4/N|8/N|12/N|12/N"),
     ("--bytes 4,4,8", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N|8/N|8/N|16/N|16/N")])
 def test_conventions(words, formulas):
-    """--table also names whose bytes of a parameter and of optimizer state these are."""
+    """--table also has the label that LABELS gives to these bytes of parameter and state."""
     q = asked(f"{ANY} {words}")
     by = {card.name[:2]: card for card in q.cards} | {
         "host": plan.STATE_HOST, "theirs": plan.PLANS["zero3_offload"]}
@@ -98,10 +99,11 @@ def test_conventions(words, formulas):
     assert label in " ".join(printed(f"{ANY} {words} --table").split())
 
 
-# What DeepSpeed 0.19.6's estimate_zero2_ and estimate_zero3_model_states_mem_needs return. A row:
-# millions of parameters, those of the largest layer, GPUs, 8 a host; then pairs, GiB of a host and
-# of a GPU: stage 2 with offload, without; stage 3 with offload of both, of the optimizer, of
-# nothing, each with zero_init 1 and 0.
+# What DeepSpeed 0.19.6's estimate_zero2_ and estimate_zero3_model_states_mem_needs return. A row
+# begins with millions of parameters, in all and in the largest layer, and with GPUs, 8 in a host.
+# Then come pairs, GiB of a host and of a GPU: at stage 2 with the optimizer on the host, and with
+# nothing there; at stage 3 with optimizer and parameters there, with the optimizer, with nothing,
+# each time with zero_init true, then false.
 ESTIMATES = """
 2900 32 1 64.82 5.40 16.21 54.02 72.92 0.12 72.92 0.12 64.82 5.52 64.82 5.52 0.18 48.73 16.21
     48.73;
@@ -132,8 +134,11 @@ def test_deepspeeds_estimates(row):
     assert (of.reserved, of.machine, of.host) == (13_300_000_000, 159_600_000_000, 79_800_000_000)
 
 
-# In GB, for 8 billion parameters on 5 ranks: parameters, gradients, optimizer on the device; disk;
-# host (08: with 3 pieces of 2^20 elements; DeepSpeed: with fp32 gradients); sent; copied down, up.
+# GB of a rank, of 8 billion parameters on 5 ranks, so 1.6e9 in a shard: parameters, gradients and
+# optimizer state on the device; all on the disk; all on the host; sent in a step; copied to the
+# host, to the device. 08's host also has 3 pieces of 2^20 elements. DeepSpeed's optimizer state on
+# the host has 16 bytes an element, with an fp32 copy of gradients; at stages 1 and 2 new parameters
+# lie there, too; "+ 3.2" is pinned memory that loading the parameters leaves.
 OFFLOADED = {"zero1_offload": (16, 16, 0, 0, 28.8, 38.4, 3.2, 3.2),
              "zero2_offload": (16, 0, 0, 0, 28.8, 38.4, 3.2, 3.2),
              "07_offload": (3.2, 3.2, 0, 0, 22.4, 38.4, 3.2, 3.2),
@@ -148,22 +153,26 @@ def test_offloaded(name):
     of = rank(f"{ANY} --chapter {name}")
     figures = *of.resident.values(), of.disk, of.host, of.sent, *of.copied.values()
     assert tuple(bytes_ / 1e9 for bytes_ in figures[:3] + figures[5:]) == OFFLOADED[name]
-    # 16 micro-batches: parameters that lie on the host come up for 32 gathers, gradients go down 16
-    # times, or parameters once where Adam is on the device; with gradients twice as large.
+    # Gradients now have 4 bytes, in 16 micro-batches. Parameters on the host are copied up for 32
+    # gathers; down go gradients 16 times or, where Adam is on the device, new parameters once. Else
+    # gradients go down, and new parameters up, once.
     streams = name[:2] == "08" or name == "zero3_offload"
     of = rank(f"{ANY} --chapter {name} --bytes 2,4,12 --accumulate 16")
     assert of.copied == ({"to_host": 16 * 6.4e9, "to_device": 32 * 3.2e9} if streams else
                          {"to_host": 3.2e9, "to_device": 32 * 3.2e9} if "param" in name else
                          {"to_host": 6.4e9, "to_device": 3.2e9})
-    if name[0] == "0":  # of a program: messages of 2 bytes, and what is on its way or is added
+    # A program borrows 4/5 of a layer for messages. On its host lie the shard's gradients for Adam
+    # or, where micro-batches are added there, two layers'.
+    if name[0] == "0":
         assert of.borrowed["communication"] == 2 * 4 * 0.25e9 / 5
         assert of.on_host["communication"] == (2 * 6.4e9 / 32 if streams else 6.4e9)
 
 
-@pytest.mark.parametrize("words, held, reserved, host", [
-    # A bucket of 5e8 elements, a layer's gradients; with overlap_comm two; at stage 3 one, a copy
-    # and 1e9 parameters in whole layers, or stage3_max_live_parameters; "auto" has a width squared.
-    # Stage 2 needs 4/N for its step's gradients, when its bucket is free.
+@pytest.mark.parametrize("words, held, borrowed, host", [
+    # Borrowed are a bucket of 5e8 elements (1 GB), with overlap_comm two, and from stage 2 on a
+    # layer's gradients (0.25 GB); at stage 3 also a copy of the bucket, and 1e9 parameters in whole
+    # layers or stage3_max_live_parameters. Stage 2's update borrows 4 bytes for each gradient of a
+    # shard (4 GB), when all this is free again, so only the larger of both counts.
     ("stage=2", 30, 4, 0), ("stage=2 overlap_comm=true reduce_bucket_size=2e9", 30, 8.25, 0),
     ("stage=1 reduce_bucket_size=1e9", 44, 2, 0),
     ("stage=2 contiguous_gradients=false", 30, 4, 0), ("stage=3", 16, 2 + 0.25 + 2, 0),
@@ -181,14 +190,14 @@ def test_offloaded(name):
     ("stage=2 optimizer.type=Adagrad", 16 + 10 * 1, 4, 0),
     ("stage=2 optimizer.type=AdamW4bit", 16 + 7 * 1, 4, 0),
     ("optimizer.type=OneBitAdam", 8 * (2 + 2 + 16), 1, 0),
-    # On the host gradients, 4 buffers of a sub-group, 5 of 1e8 elements, and 1e9 in memory.
+    # On the host: gradients (2) and 4 buffers of a sub-group (16), 5 of 1e8 parameters, 1e9 more.
     ("stage=3 offload_optimizer.device=nvme offload_param.device=nvme", 0, 4.25, 18 + 5 * 0.2 + 2),
     ("stage=2 cpu_offload=true", 16, 1.25, 18),
     ("stage=2 cpu_offload=true gradient_accumulation_steps=2", 16, 1.25, 20),
     ("stage=3 offload_optimizer.device=cpu", 2, 4.25, 18),
     ("stage=3 offload_optimizer.device=cpu offload_optimizer.ratio=0.25 sub_group_size=25e7",
      2 + 12, 4.25, 6)])
-def test_deepspeeds_bytes(words, held, reserved, host):
+def test_deepspeeds_bytes(words, held, borrowed, host):
     """GB of 8 billion parameters in 64 layers on 8 ranks, so that 1/N is 1 GB a byte, by hand."""
     config = {"bf16": {"enabled": True}}
     below = r"(?<!\S)(?!bf16|fp16|data_types|optimizer|gradient)"
@@ -200,7 +209,7 @@ def test_deepspeeds_bytes(words, held, reserved, host):
             section = section.setdefault(name, {})
         section[last] = json.loads(text) if re.match(r"\d|true|false", text) else text
     of = configured("--params 8e9 --layers 64 --ranks 8", **config).plans[0]
-    assert (of.held / 1e9, (of.reserved - of.held) / 1e9, of.host / 1e9) == (held, reserved, host)
+    assert (of.held / 1e9, (of.reserved - of.held) / 1e9, of.host / 1e9) == (held, borrowed, host)
 
 
 TO_OWNERS = {"use_multi_rank_bucket_allreduce": False}
@@ -212,14 +221,13 @@ TO_OWNERS = {"use_multi_rank_bucket_allreduce": False}
     ({"stage": 3} | TO_OWNERS, ["3A", "2A"]),
     ({"stage": 2, "reduce_scatter": False} | TO_OWNERS, ["1 + 2A", "0"]),
     ({"stage": 2, "contiguous_gradients": False} | TO_OWNERS, ["1 + 2A", "0"]),
-    ({"stage": 2, "contiguous_gradients": False, "cpu_offload": True} | TO_OWNERS,
-     ["1 + A", "0"])])
+    ({"stage": 2, "contiguous_gradients": False, "cpu_offload": True} | TO_OWNERS, ["1 + A", "0"])])
 def test_deepspeed_sends(keys, formulas):
     """Stages 1 and 2 all-reduce gradients, unless a bucket is reduced to each owner. Of frozen
     parameters, the second formula, nothing is reduced."""
     words = "--params 8e9 --layers 64 --ranks 8 --trainable 4e9"
     assert configured(words, zero_optimization=keys).plans[0].formulas["sent"] == formulas
-    if keys["stage"] == 1:  # another stage on the line keeps the file's way
+    if keys["stage"] == 1:  # with --chapter's stage gradients are reduced as the file says
         of = configured(f"{words} --chapter 05", zero_optimization=keys).plans[0]
         assert of.formulas["sent"][0] == {"3": "1 + 2A", "2": "1 + A"}[formulas[0]]
 
@@ -233,6 +241,7 @@ def test_gradients_sent_in_fp32(stage, parameters, gradients):
 
 
 def test_a_bucket_that_transformers_fills_in(folder):
+    """transformers makes "auto" the width squared. At stage 0 few gradients are one bucket."""
     described(folder, LLAMA)
     of = configured(f"--config {folder} --ranks 8", bf16={"enabled": True}, zero_optimization={
         "stage": 1, "reduce_bucket_size": "auto"}).plans[0]
@@ -252,8 +261,9 @@ def test_adam_on_deepspeeds_host():
     ("4 --shards 2", 64, 3, 2), ("4 --ranks 4", 32, 3, 4), ("3 --accumulate 4", 128, 2, 16),
     ("1 --accumulate 4", 1 + 6 + 16, 2 * 4 + 1, 16), ("2 --accumulate 4", 16 + 6 + 16, 2, 16)])
 def test_fsdps_bytes(words, held, sent, among):
-    """GB of 8 billion parameters on 16 ranks, of which `among` share a model's state. All
-    micro-batches but the last run under no_sync: a rank has whole gradients, sent once."""
+    """GB of 8 billion parameters on 16 ranks, of which `among` share a model's state. `sent`: how
+    often (among - 1)/among of all elements are sent. All micro-batches but the last run under
+    no_sync: a rank has whole gradients, sent once."""
     of = rank(f"--params 8e9 --ranks 16 --use_fsdp --fsdp_sharding_strategy {words}")
     replicas = of.ranks // among  # groups of ranks, which average their shards' gradients
     between = 2 * (replicas - 1) / replicas / among
@@ -327,8 +337,9 @@ def test_an_articles_file(folder):
     "none cpu zero3_offload_param 22.4 6.4 0"])
 def test_offload_in_a_configuration(told):
     """`told`: devices of the optimizer and of parameters, the plan, GB on device, host and disk. By
-    hand, for 1.6e9 parameters of a rank: the disk has 2 bytes of each, and 16 of optimizer state
-    with gradients; the host 1e9 and 5 x 1e8 elements of such parameters, and 4 sub-groups."""
+    hand, for a rank's 1.6e9 parameters: on a disk a parameter takes 2 bytes, its optimizer state
+    with an fp32 gradient 16. The host then has room for 1e9 and 5 x 1e8 such parameters, and for
+    4 buffers of a sub-group, 4 bytes an element."""
     optimizer, param, name, *sizes = told.split()
     keys = {"nvme_path": "/disk", "pin_memory": True, "buffer_count": 4}
     words = f"{ANY} --deepspeed " + shlex.quote(json.dumps({
@@ -372,6 +383,7 @@ def test_six_lines_and_a_command(programs):
 
 
 def described(folder, values, **more):
+    """Writes a model's config.json: the values of the keys below, and `more` keys."""
     keys = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads",
             "num_key_value_heads", "num_hidden_layers", "vocab_size")
     (folder / "config.json").write_text(json.dumps(dict(zip(keys, values)) | more))
@@ -389,7 +401,7 @@ QWEN = ("qwen3", 4096, 12288, 32, 8, 36, 151936)
      596049920),
     (LLAMA, {"attention_bias": True, "mlp_bias": True}, 8030261248 + 32 * (10240 + 32768)),
     (LLAMA, {"architectures": ["ForTokenClassification"]}, 8030261248 - 128256 * 4096 + 2 * 4097),
-    # By the defaults of Qwen2Config and Qwen3Config: biases, and norms of 128, of each block.
+    # Defaults of Qwen2Config and Qwen3Config count: biases, and norms of 128, are in each block.
     (["qwen2"], {}, 4096 * (303873 + 32 * (4 * 4096 + 3 * 22016 + 2 + 3))),
     (["qwen3"], {"attention_bias": True}, 4096 * (303873 + 32 * (4 * 4096 + 3 * 22016 + 2 + 4))
      + 32 * 256)])
@@ -426,12 +438,12 @@ def test_flags_of_others(folder):
 
 
 def test_activations(folder):
-    """5 a s / h is 80 in GPT-3, by section 4 of arXiv 2205.05198. Of Llama-2-7B in transformers, by
-    hand: inputs of 31 blocks, a block, what lies beside, 12 bytes a word."""
+    """By hand: Llama-2-7B in transformers keeps inputs of 31 blocks, all of one, what lies beside,
+    and for the loss 12 bytes a word. 5 a s / h is 80 in GPT-3 (arXiv 2205.05198, section 4)."""
     described(folder, ("llama", 4096, 11008, 32, 32, 32, 32000))
-    block = 16 * 4096 + 4 * 8192 + 8 * 11008 + 4 * 32 + 8  # bytes that saved_tensors_hooks told
+    block = 16 * 4096 + 4 * 8192 + 8 * 11008 + 4 * 32 + 8  # bytes by saved_tensors_hooks
     ours = 2 * (4 * 4096 + 2 * 8192 + 3 * 11008)
-    beside, pairs = 2 * (3 * 4096 + 2 * 3 * 4096), 32 * 8192  # heads x scores
+    beside, pairs = 2 * (3 * 4096 + 2 * 3 * 4096), 32 * 8192  # of a token: heads x scores
     for more, kept, words in (
             ("", block + beside, 12), (" --liger", block + beside, 0),
             (" --attention eager", block - 4 * 32 + beside + (6 + 2) * pairs, 12),
@@ -452,8 +464,8 @@ def test_activations(folder):
 
 
 def test_frozen_parameters():
-    """On 4 ranks the trained 50, 25, 25 are padded to 64, 32, 32 = t, the frozen 450, 225, 225 to
-    480, 256, 256 = f. Sent are 3/4 of t and f so often: forward, backward, update."""
+    """On 4 ranks the trained 50, 25, 25 are padded to 64, 32, 32 (t in all), the frozen 450, 225,
+    225 to 480, 256, 256 (f). In forward, backward and update 3/4 of `sent` leave a rank."""
     assert asked("--params 19990 --layers 2 --trainable 0.1% --ranks 2").parts == [20, 19970]
     t, f, sums = 128, 992, 2 * 3 * 64 // 4
     window, gathers = 2 * 2 * (64 + 480) + 2 * 2 * 64 + sums, (2 * (t + f), 2 * (2 * t + f), 0)
@@ -470,7 +482,8 @@ def test_frozen_parameters():
 
 
 def test_the_fewest_ranks():
-    """`fewest` is the first number of ranks that fits; if none does, `every` is too much."""
+    """`fewest` is the first number of ranks that fits. If none does, without --host, `every` is too
+    much: what a rank keeps however many there are."""
     for words in ("--gpu 80GB", "--gpu 24GB --host 20GB --convention deepspeed",
                   "--gpu 70.5GB --headroom 2GB --activations 3GB"):
         q = asked(f"--params 9e9 {words}")
@@ -494,13 +507,13 @@ def test_what_else_is_printed():
     assert (then["fewest ranks"], then["reserved then"], then["on the host then"]) == (
         "5", of.reserved, of.host) and of.reserved == 2 * 937.5e6 * (2 + 2 + 4 / 5)
     said = printed("--params 7e9 --ranks 4 --trainable 0.5% --chapter 03 --bucket 25MiB")
-    assert "buckets of 26.21 MB: 6 messages" in said  # of 70 MB, twice
+    assert "buckets of 26.21 MB: 6 messages" in said  # three hold 70 MB; an all-reduce sends twice
     ms = times_of("--params 320 --layers 2 --largest_layer 256 --ranks 4 --link 8 --latency 10 "
                   "--chapter 06 --compute 20")
-    largest, other, latency = 256 / 4 * 2 * 3e-6, 64 / 4 * 2 * 3e-6, 0.03  # in ms, of 2 bytes
+    largest, other, latency = 256 / 4 * 2 * 3e-6, 64 / 4 * 2 * 3e-6, 0.03  # ms, of 2 bytes each
     assert ms["messages exposed"] + ms["messages hidden"] == pytest.approx(
         3 * (largest + other + 2 * latency) + 0.03 + 48e-6)
-    # Layer 0's gather and its reduce-scatter, and the step's two sums.
+    # Exposed are layer 0's gather and its reduce-scatter, and the step's two sums.
     assert ms["step"] == pytest.approx(20 + 2 * (latency + largest) + 0.03 + 48e-6)
 
 
@@ -549,7 +562,7 @@ def test_files_of_others(folder):
 
 def test_a_steps_time():
     """A step of 32 layers of 100 elements, padded to 104 on 13 ranks, at 1 byte a nanosecond and 10
-    microseconds a message."""
+    microseconds a message. `one`: a layer's gather, in ms, 12 hops of 16 bytes."""
     words, one = "--params 3200 --ranks 13 --accumulate 2 --link 8 --latency 10", 12 * 10.016e-3
     for chapter, count in (("04", 2), ("05", 3), ("06", 6), ("07", 6)):
         for prefetch, beside in ((0, False), (1, False), (1, True)):
@@ -592,8 +605,8 @@ def test_a_steps_time_in_deepspeed(folder):
 
 
 def test_hybrid_shards_and_a_near_gather(folder):
-    """Of 32 layers of 128 elements, cut among 4 of 16 ranks: what they send each other, and what
-    four replicas add up once a step. ZeRO++: backward gathers among 4 ranks."""
+    """32 layers of 128 elements are cut among 4 of 16 ranks. These 4 send each other parts; once a
+    step four replicas add up gradients. In ZeRO++ backward gathers among 4 ranks."""
     words = "--params 4096 --ranks 16 --accumulate 3 --chapter"
     for chapter, backward in (("06", 6), ("05", 3), ("03", 2)):
         of, cut = rank(f"{words} {chapter} --shards 4"), 16 if chapter == "03" else 4
@@ -636,7 +649,8 @@ def test_a_step_over_ranks(folder):
 def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, adam):
     """The times, by hand, of an 8B model in ms. A token takes 2 operations a weight in forward,
     without the embedding, and 2 s q for attention; as many to form a block again; in backward twice
-    as many, or once for frozen weights. Adam moves 28 bytes a parameter."""
+    as many, or once for frozen weights. Adam moves 28 bytes a parameter, `adam` GB/s. w, k: bytes
+    of a parameter and of its state; again: operations a weight to form a block again."""
     described(folder, LLAMA)
     said = printed(f"--config {folder} --ranks {n} --chapter 08 --sequence 2048 --batch 4 {words} "
                    f"--accumulate 4 --flops 80 --bus 25 --disk 5 --adam {adam}")
@@ -656,8 +670,9 @@ def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, ad
     step = re.search(r"takes ([\d\s]*) ms per step: computation ([\d\s]*) ms", said)
     step, computed = (int(re.sub(r"\D", "", of)) for of in step.groups())
     assert computed == round(4 * (forward + backward))
-    # What the update lasts, but for what the next forward hides of it and the first pieces. (At 9
-    # GB/s the cores add micro-batches' gradients for longer than backward takes.)
+    # The next forward hides a part of the update; nothing hides two of 34 layers' copies, nor the
+    # first pieces (4 %). With --adam 9 the step is longer, because adding micro-batches' gradients
+    # on the host takes longer than backward.
     least = computed + max(disk, by_adam) - forward
     assert adam == 9 or step == pytest.approx(least + up / 17, rel=0.04)
 
@@ -691,7 +706,7 @@ def test_like_the_programs(programs, folder, point):
     _, _, told = programs.logged(
         ranks, chapter, *theirs.split(), *own_options(chapter, dtype, prefetch), "--device", "cpu",
         "--steps", 1, "--accumulate", accumulate)
-    kinds = [*mine.resident][:5 if "llama" in theirs else 4]  # of others it has no activations
+    kinds = [*mine.resident][:5 if "llama" in theirs else 4]  # it plans a llama's activations only
     assert {kind: (held := mine.resident[kind], held + mine.borrowed[kind]) for kind in kinds} == {
         kind: (told["memory"][kind]["predicted_resident"], told["memory"][kind]["predicted"])
         for kind in kinds}
@@ -709,7 +724,7 @@ def test_like_the_programs(programs, folder, point):
     ("--params 30e9 --ranks 2 --gpu 80GB --host 31GB", "2 ranks of 80.00 GB and 31.00 GB of host "
      "(08_infinity needs 60.04 GB of a rank's host): take 08_infinity on 4 ranks or more, 8.91 GB "
      "per rank, 30.04 GB on its host (120.15 GB for the 4 ranks of a machine) and"),
-    # 8 bytes an element of a layer: two of parameters, two of gradients.
+    # A layer's element takes 10 bytes: two slots of parameters and gradients, other ranks' shards.
     ("--params 30e9 --gpu 7GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
     ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
     ("--params 1e12 --gpu 9GB --chapter 04", "or smaller layers, or a later chapter."),
@@ -763,8 +778,7 @@ def test_every_key_of_the_page_is_known(folder):
         "zero_optimization": anywhere | {
             "stage": 3, "cpu_offload": True, "offload_optimizer": anywhere | {"device": "cpu"}},
         "": {"\x1b": 1}, "bfloat16": {"enabled": True}, "zero_optimization.stage": 1,
-        "train_batch_size": 64,
-        "train_micro_batch_size_per_gpu": 4}))
+        "train_batch_size": 64, "train_micro_batch_size_per_gpu": 4}))
     q = asked(f"--params 8e9 --ranks 4 --deepspeed {folder}/ds.json")
     unknown = {json.loads(name) for name in q.keys["unknown"]}
     assert not [key for key in keys if {
@@ -891,8 +905,7 @@ def test_no_configuration(folder, text, words):
 
 
 def test_from_outside(folder):
-    """The script finds the caller's files, needs no compiler, and ends with the right codes; what
-    it prints has 80 columns."""
+    """The script finds the caller's files, needs no compiler, and prints at most 80 columns."""
     for words, code in (("--config none.json --ranks 2", 3), (f"{ANY} --deepspeed /dev/zero", 3),
                         (f"{ANY} --fsdp full_shard --fsdp_config none.json", 3),
                         ("--params 70B --ranks 1 --gpu 9GB --write mpirun", 6), ("", 2)):

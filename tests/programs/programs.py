@@ -30,11 +30,12 @@ class Outcome:
     err: str
 
     def own_errors(self):
+        """Returns the lines of stderr that are the program's, not the launcher's or a library's."""
         return [line for line in self.err.splitlines() if OURS.match(line)]
 
 
-# What a rank says that waits for another rank, with {seconds, words}, and what a rank says that
-# knows of no other, with {seconds}.
+# Patterns of what a rank says that waits for other ranks, WAITS.format(seconds, " for rank 1"), and
+# that cannot know for whom it waits, STANDS.format(seconds).
 ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
@@ -80,15 +81,14 @@ class Programs:
 
     @property
     def passes_signals(self):
-        """Open MPI's launcher sends its ranks SIGTERM for any signal, soon SIGKILL, and ends with
-        1."""
+        """Whether its launcher passes signals on. Open MPI's sends SIGTERM instead of any signal,
+        soon SIGKILL, and ends with 1."""
         return not re.search("Open MPI|OpenRTE", self.launcher)
 
     @property
     def is_open_mpi_4(self):
         """Open MPI 4 needs seconds to end a job, in which the other rank may say that it waits. It
-        also writes a message that is too long behind the receiver's buffer, and MPI_Abort may then
-        crash."""
+        also writes a too long message past the receiver's buffer; MPI_Abort may then crash."""
         return re.search(r"\((Open MPI|OpenRTE)\) 4", self.launcher) is not None
 
     @property
@@ -101,7 +101,7 @@ class Programs:
         """Returns the command that runs a chapter on ranks; with 0 ranks without the launcher."""
         folder = self.build / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
-        # NCCL's ranks may have to share a GPU here.
+        # Where there are too few GPUs, own_host.sh lets NCCL's ranks share one.
         host = [OWN_HOST] if "nccl" in args else []
         launch = [self.mpiexec, "-n", str(ranks), *host] if ranks else []
         return [*filter(None, [self.emulator]), *launch, *own]
@@ -116,8 +116,7 @@ class Programs:
     def start(self, command, cwd=None, **variables):
         """Runs a command to its end, with these environment variables added."""
         # The launcher ends a job that hangs: if it were killed from here, its ranks would live on.
-        # Each job has its own TMPDIR, because Open MPI's jobs cannot share one when they start
-        # together.
+        # Each job has its own TMPDIR: Open MPI's jobs that start together cannot share one.
         with tempfile.TemporaryDirectory(prefix="job_") as of_this_job:
             environment = os.environ | {
                 "MPIEXEC_TIMEOUT": str(self.patience), "TMPDIR": of_this_job,

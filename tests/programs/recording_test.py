@@ -31,10 +31,10 @@ RUNS = [
     *((chapter, 2, ["--dtype", "fp32"]) for chapter in MIXED),
     # With this scale gradients overflow, so both steps are skipped.
     *((chapter, 1, ["--dtype", "fp16", "--loss-scale", 1e38]) for chapter in CHAPTERS[6:]),
-    # Each layer has more pieces than the host has room for; then all state is on the host.
+    # In the first a layer has more pieces than the host has room for; in the second all are there.
     ("08_infinity", 1, ["--piece", 8, "--align", 32]), ("08_infinity", 2, ["--state", "host"])]
-# {a task, or a kind of memory that is borrowed or given back: what the trainer's line calls}, where
-# the call has another name than the task.
+# What the trainer's line calls, where that has another name than the task. A key is a task, or the
+# kind of memory that is borrowed or given back.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
          "all_gather": "(all_gather|unshard|all_reduce_mean)",
          "copy": "(all_gather|unshard)", "to_device": "(copy_to_device|unshard)",
@@ -50,11 +50,11 @@ CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam
 # on an idle core, and its backward longer. So what may begin with a layer's computation begins
 # before the computation ends.
 SLOW, SLOW_LINK_US, SLOW_BUS = 4, 2500, 0.001  # layers, microseconds, GB/s
-OFTEN = 3  # with the load at 18 on two cores each of these passed beside computation in 6 steps
+OFTEN = 3  # of 16 steps; with the load at 18 on two cores each task ran beside its stream in 6
 # Chapter, its link or bus, a task, the stream (and task) beside which it runs, and which of a
 # step's tasks, counted from 0, do so.
 BESIDE = [
-    # The first runs beside the update of later layers, the last layer's second beside the loss.
+    # The first gather runs beside later layers' update, the last layer's second beside the loss.
     ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "compute", {0, SLOW}),
     ("06_zero3", ["--latency", SLOW_LINK_US], "all_gather", "compute", set(range(2 * SLOW))),
     # All but the last one, which is layer 0's.
@@ -63,7 +63,7 @@ BESIDE = [
     *((chapter, ["--bus", SLOW_BUS], "to_host", "compute backward", set(range(SLOW - 1)))
       for chapter in WINDOW[1:]),
     ("08_infinity", ["--bus", SLOW_BUS], "to_device", "compute", set(range(2 * SLOW))),
-    # Three tensors of each of 8 pieces, without the first three pieces: these are read before.
+    # Three tensors of each of 8 pieces, without the first three pieces: no write is before these.
     ("08_infinity", ["--disk", SLOW_BUS, "--piece", 1040], "read", "writes", set(range(15)))]
 
 
@@ -148,7 +148,7 @@ def check_values(trace, run):
 
 
 def check_places(trace, chapter):
-    """The trainer's line of an event calls its task, and the innermost line does it."""
+    """An event's first line, the trainer's, calls what does the task, and its last line does it."""
     def line(place):
         file, number = place.split(":")
         path = next(path for path in (ROOT / file, ROOT / "common" / file) if path.exists())
@@ -185,7 +185,7 @@ def check_work(trace, run, rank, micro):
 
 
 def check_window(trace, run, rank, micro):
-    """Only a window sends for a phase that has not begun, and its slots take turns."""
+    """Only a window sends for a phase that has not begun. A kind's slots, if many, take turns."""
     prefetch, ahead, last = run.options.get("prefetch"), set(), {}
     one_room = {None: "gradients", 0: "parameters"}.get(prefetch)
     for event in trace.program(rank, *range(1, STEPS + 1)):
@@ -201,8 +201,7 @@ def check_window(trace, run, rank, micro):
 
 
 def check_counts(trace, run, rank):
-    """The events' elements and bytes add up to the log's counts, and after a step as many bytes are
-    in use as before."""
+    """Elements and bytes of events add up to the log's; after each step equal bytes are in use."""
     events = trace.program(rank, *range(STEPS + 1))
     passed, sent = Counter(), dict.fromkeys(("forward", "backward", "update"), 0)
     passes = {"to_host": ["backward"], "write": ["update"], "read": ["setup", "update"],
@@ -332,7 +331,7 @@ def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, besid
 
 @pytest.mark.parametrize("chapter", CHAPTERS[1:])
 def test_a_page_follows_its_element(programs, chapter):
-    """The idea of 02 to 08 shows what narrate prints today."""
+    """On the pages of 02 to 08 *The idea* shows what narrate prints today."""
     done = programs.start([sys.executable, ROOT / "tools/narrate.py", "--run", programs.build,
                            programs.mpiexec, chapter, "--follow", "1.2"])
     page = (ROOT / chapter / "README.md").read_text()

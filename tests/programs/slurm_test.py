@@ -13,7 +13,7 @@ from subprocess import PIPE, Popen
 import pytest
 from programs import ON_RANKS, ROOT, USAGE
 
-ZERO3, KILLED = ON_RANKS[4], 137
+ZERO3, KILLED = ON_RANKS[4], 137  # the exit code of a rank that SIGKILL ended
 PAGE = (ROOT / "notes/running.md").read_text()
 COMMANDS = re.findall(r"(?m)^    ((?:srun|salloc) -N .*)$", PAGE)
 SCRIPT = re.sub("(?m)^    ", "", re.search(r"(?m)^    #!/bin/bash\n(    .*\n)+", PAGE)[0])
@@ -21,9 +21,8 @@ SLOWER = re.sub(r"--steps \d+", "--device cpu --latency 2000 --steps $(cat steps
 TESTED = re.search(r"Slurm (\d+\.\d+)", PAGE)[1]  # other versions may want another configuration
 DIGEST, = re.findall(r'"06_zero3", "ranks": 4,.*"(\w+)",\n.*"--dtype bf16 --steps 200"',
                      (ROOT / "notes/digests.json").read_text())
-# bash is the first process of a PID namespace. However the test ends, `read` ends, then bash, and
-# then the kernel ends all daemons and ranks. --force, because munged's socket lies in a private
-# folder.
+# bash is process 1 of a PID namespace: however the test ends, `read` ends, then bash, and then the
+# kernel ends all daemons and ranks. munged needs --force for a socket in a private folder.
 DAEMONS = """(umask 77; head -c 64 /dev/urandom >key)
 munged -F --force --key-file=$PWD/key --socket=$PWD/munge --pid-file=$PWD/pid --seed-file=seed &
 until [ -S munge ]; do sleep .1; done; slurmctld -D & slurmd -D -N n1 & slurmd -D -N n2 & read -r"""
@@ -39,6 +38,7 @@ PartitionName=all Nodes=n[1-2] Default=YES DefaultTime=2
 
 
 def until(holds, seconds=90):
+    """Returns whether holds() becomes true within these seconds."""
     return any(holds() or time.sleep(0.1) for _ in range(10 * seconds))
 
 
@@ -102,7 +102,7 @@ def submitted(slurm):
 
 
 def stop(slurm, said, start, command):
-    """Runs the command after the first step of the job's start number `start`."""
+    """Runs the command after the first step since the job started for the `start`-th time."""
     assert until(lambda: len(re.findall(r"\n +\d+ +\d\.\d+ ", said.read_text())) == start)
     slurm(command.split())
 
@@ -119,8 +119,7 @@ def test_a_cancelled_job_is_saved(slurm):
 
 
 def test_the_script_resumes_itself(programs, slurm):
-    """The job queues itself again after a signal, and at its time limit, which Slurm checks every
-    30 s."""
+    """The job queues itself again after a signal, and at its time limit (checked every 30 s)."""
     job, said = submitted(slurm)
     ways = f"scancel --signal=TERM {job}", f"scontrol update TimeLimit=1 JobId={job}"
     for start, command in enumerate(ways, 1):

@@ -25,8 +25,7 @@ REFUSED = [
     ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
     ("exercise 99", 2, "there is no chapter '99'"), ("exercise 05c", 2, "no chapter '05c'"),
     ("exercise 06c --fast", 2, "not '--fast'"), ("lesson zero4", 2, "there is no chapter 'zero4'"),
-    ("narrate", 2, "name a chapter"),
-    ("memory 99", 2, "there is no chapter '99'"),
+    ("narrate", 2, "name a chapter"), ("memory 99", 2, "there is no chapter '99'"),
     ("watch 99", 2, "there is no chapter '99'"), ("watch 06 07", 2, "it takes a chapter, or"),
     ("overlap", 2, "name a file first"), ("overlap a b", 2, "unrecognized arguments: b"),
     ("overlap no", 3, "/elsewhere/no cannot be read as a trace, of these programs or of torch"),
@@ -97,8 +96,7 @@ def test_help(copy):
 
 
 def test_version(copy):
-    """meson.build has the version. The newest heading of the changelog and the citation repeat
-    it."""
+    """meson.build has the version. The changelog's newest heading and the citation repeat it."""
     version = copy("--version").stdout
     changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
     assert re.fullmatch(r"zero \d+\.\d+\n", version)
@@ -153,8 +151,7 @@ def fake(folder, **programs):
 
 
 # What apt-get and sudo do where there is no network, where one of several servers is down, and
-# where the user may not install. Without Error-Mode=any apt-get update ends with 0 although it
-# failed.
+# where the user may not install. Without Error-Mode=any a failed apt-get update ends with 0.
 OFFLINE = """case $* in *update*) echo "E: Temporary failure resolving 'a.b'"
 case $* in *Error-Mode=any*) exit 100 ;; esac ;; esac"""
 INSTALLS = [(OFFLINE, '[ "$1" = -l ] || exec "$@"', "E: Temporary failure resolving 'a.b'",
@@ -198,7 +195,7 @@ def test_a_terminal_shows_how_far_a_build_is(copy, folder):
     ("HYDRA build", "mpich", "openmpi", "Open MPI 1, on")])
 def test_which_mpi(copy, folder, owner, broken, chosen, said):
     """The programs are built for the MPI of mpirun, because pages start programs with mpirun. If
-    that MPI's ranks do not see each other, it is another MPI, whose launcher doctor names."""
+    that MPI's ranks do not see each other, another MPI is taken, whose launcher doctor names."""
     starts = {f"mpiexec.{name}": f"exit {int(name == broken)}" for name in ("mpich", "openmpi")}
     path = fake(folder, mpirun=f"echo '{owner}'", **starts, **{"c++": "", "pkg-config": "echo 1"})
     assert subprocess.run([copy.folder / "tools/mpi.sh"], env=copy.environment | {"PATH": path},
@@ -322,8 +319,7 @@ def test_lesson_shows_whole_files(copy, number, file, words):
 
 @pytest.mark.parametrize("number", [name[:2] for name in CHAPTERS[1:]])
 def test_lesson_on_a_terminal(copy, number):
-    """A terminal gets colours, else the text that a pipe gets. The README has its number of
-    lines."""
+    """A terminal gets the text of a pipe, in colours. README's map has its counts of lines."""
     piped = copy(f"lesson {number}").stdout
     coloured = subprocess.run(["script", "-qec", f"'{copy.script}' lesson {number}", "/dev/null"],
                               text=True, env=os.environ | {"COLUMNS": "80"}, capture_output=True,

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Two ranks on two network namespaces of this machine, which play hosts, over TCP. The digest is
 that of one host, the bytes on the wire are those that were counted, a slow link takes its time, and
-a link that goes down ends the run.
-"""
+a link that goes down ends the run."""
 import contextlib
 import os
 import re
@@ -14,7 +13,7 @@ from programs import COMMUNICATION, read_log
 
 HOSTS = {"zero_a": "10.77.0.1", "zero_b": "10.77.0.2"}
 HEADERS = 0.08  # the headers of Ethernet, IP, TCP and MPI are at most this share of what is sent
-MBIT, BURST = 50, 2**18  # the slow link's rate, and the bytes that may pass at once
+MBIT, BURST = 50, 2**18  # the slow link's Mbit/s, and the bytes that may pass at once
 # What mpiexec takes for ssh: [options] host command...
 LAUNCHER = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
@@ -37,7 +36,7 @@ def make_hosts():
         ip("link", "set", "lo", "up", of=name)
         ip("link", "set", "eth0", "up", of=name)
     while any(b"state UP" not in ip("link", "show", "eth0", of=name) for name in HOSTS):
-        time.sleep(0.05)  # a link is up a little later
+        time.sleep(0.05)  # a link comes up a little after the command
 
 
 @pytest.fixture
