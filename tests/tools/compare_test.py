@@ -103,8 +103,7 @@ P = 526336  # parameters: 8 layers of 257 x 256
 
 
 def test_rows(text):
-    """Rows of 2 ranks say what the chapters' formulas give, with a layer or two that are
-    borrowed."""
+    """Rows of 2 ranks say what the chapters' formulas give, borrowed layers included."""
     said = text(*map(recorded, FP32))
     assert "Look at times last" in said and "by choice; notes/changing/overlap.md" in " ".join(
         said.split()) and "Look at times" not in text(recorded("01_adam_fp32"))
@@ -181,8 +180,7 @@ SECTIONS = [
 
 @pytest.fixture
 def page(study, folder):
-    """The page of these logs, read as XML. Beside the logs lies a trace, of steps after
-    `before`."""
+    """The page of these logs, read as XML. By the logs lies a trace, of steps after `before`."""
     def of(*logs, before=0):
         path = folder / "new/report.html"
         (folder / "trace").write_text(re.sub(
@@ -267,8 +265,7 @@ def test_a_tool_that_prints_no_text_is_as_if_missing():
 
 
 def test_a_log_that_goes_on_is_its_last_part(folder):
-    """The options of a resumed log are the last part's, and a step's counts are that part's counts
-    over its steps."""
+    """A resumed log has the options of its last part, and that part's counts per step."""
     whole, parts = recorded("04_zero1_fp32"), recorded("04_zero1_fp32")
     head = recorded("04_zero1_fp32")[0]
     head["run"]["options"]["align"] += 1

@@ -20,13 +20,13 @@ HEAD, *SECTIONS = PAGE.split("\n## ")  # one for each mistake, in their order
 ROWS = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*) \|$", HEAD))
 MISTAKES = mistake.mistakes()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
+# These mistakes cost memory or messages, but change no bit of what is trained.
 BITS_ARE_RIGHT = ("tensors", "allreduce")
 
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_told(name):
-    """Each diff can be made, the case is there that catches it, and each run's digest is
-    recorded."""
+    """Each diff can be made, its test case exists, and each run's digest is recorded."""
     found = MISTAKES[name]
     page_reader.edited(found.diffs)
     assert bool(found.diffs) == (name != "families")

@@ -2,7 +2,7 @@
 """Tests `./tutorial exercise`: where it starts, its hints, what it says of recorded results of
 tests.
 
-At length, in its own tree, the text to start from fails, and the chapter itself holds."""
+test_whole builds, in a tree of its own, the text to start from, which fails, and the chapter."""
 import re
 import signal
 import subprocess
@@ -18,8 +18,8 @@ from runs import CHAPTERS, ROOT
 from trial import RACE, copied
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
-# (the chapter before, the chapter, the part). Part b of 06 is its waits, as all of 08 is; of 02 and
-# 05 messages beside computation; part c of 06 is a window that keeps the last layer.
+# (the chapter before, the chapter, the part). In part b of 06, as in 08, readers write a window's
+# waits; of 02 and 05, messages beside computation; in part c, a window that keeps the last layer.
 EXERCISES = [*((*pair, "") for pair in PAIRS), *((*PAIRS[at], "b") for at in (1, 4, 5)),
              (*PAIRS[5], "c")]
 NAMES = [*CHAPTERS, "02b", "05b", "06b", "06c"]
@@ -129,8 +129,8 @@ def test_the_first_half_is_the_page_s(tmp_path):
     assert "and_prefetched" in (ROOT / "06_zero3/card.hpp").read_text()
 
 
-def test_the_turn_is_under_formulas_of_its_own(tmp_path):
-    """notes/fsdp2.diff gives the formulas of part c."""
+def test_part_c_has_formulas_of_its_own(tmp_path):
+    """notes/fsdp2.diff gives them: the card, and predictions, of a window that keeps a layer."""
     given = exercise.Exercise(*PAIRS[5], tmp_path, "auto", "c").given
     assert [file.name for file in given] == ["prediction.hpp", "prediction.cpp", "card.hpp"]
     for file in given:

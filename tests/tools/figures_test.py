@@ -42,7 +42,7 @@ def test_exchange_adds_in_these_orders(n=4):
     """A cell of notes/figures/exchange.svg holds these ranks' terms, in the order of addition."""
     wanted = []
     for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
-        # The rank sends the part after that many steps.
+        # `sends`: after how many steps this rank sends this part; `come`: whose terms met by now.
         sends = (rank - part - 1 if ring else part - rank - 1) % n
         come = range(part + 1, part + 2 + step) if ring else range(part - step, part + 1)
         order = [str(number % n) for number in come]
@@ -112,8 +112,7 @@ def test_programs_count_what_was_measured(programs, folder):
 
 
 def test_a_recorded_trace_is_what_its_log_says():
-    """The figures' functions find the log's bytes in the trace, and which work is on which
-    stream."""
+    """The figures' functions find in the trace the log's bytes, and the work of each stream."""
     log = recorded("traced")
     step = figures.step_of(Trace(TRACE))
     assert [*step] == ["forward", "backward", "update"]

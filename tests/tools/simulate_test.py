@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A step that is played keeps the formula and every wait, and repeats its trace. overlap also reads
-torch.profiler's traces."""
+"""A step that simulate.py plays lasts as long as the formula says, keeps every wait, and repeats a
+trace. ./tutorial overlap also reads torch.profiler's traces."""
 import gzip
 import itertools
 import json
@@ -55,7 +55,8 @@ def test_a_message_waits_for_the_later_rank():
 
 
 def broken_waits(card, slices, layers, many, prefetch, slots=3):
-    """Returns which tasks of one rank's third step did not keep a wait of notes/streams.md."""
+    """Returns which tasks of one rank's third step did not keep a wait of notes/streams.md. many:
+    micro-batches; slots: pieces for which the host has room."""
     at = defaultdict(list)
     for each in slices:
         what, layer = each["name"].split()[0], each["args"]["layer"]
@@ -75,6 +76,7 @@ def broken_waits(card, slices, layers, many, prefetch, slots=3):
     def at_end(*key):
         return of(*key)[1]
 
+    # comes: whether each micro-batch's gradients come to the host.
     broken, window, comes = [], card.prefetches, card.copied["to_host"][1]
     up = "to_device" if card.copied["to_device"][1] else "all_gather"
     for use, (m, phase, l) in enumerate(order):
@@ -153,7 +155,7 @@ def breaks(layers=4):
 
 
 def test_a_step_keeps_every_wait(monkeypatch):
-    """The test also sees each wait that is missing: each event of each line that runs a task."""
+    """Without any one of the events for which simulate.py lets a task wait, a wait is broken."""
     run, seen = Streams.run, set()
 
     def without(taken):
@@ -212,9 +214,9 @@ def test_a_message_over_nodes():
 
 
 def recorded(folder, chapter="06_zero3", beside=False):
-    """Writes the trace of two ranks of 06 with two layers and prefetch 1, in a step of 100 ms and
-    two of 30. In these a gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, and rank 1 is 1 ms
-    late with layer 1."""
+    """Writes a trace of two ranks with two layers, prefetch 1 and four steps; returns its path, and
+    the Streams. A gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, ten times as long in the
+    first step, and rank 1 is 1 ms late with layer 1."""
     ms = {"forward": 4, "backward": 6, "all_gather": 2, "reduce_scatter": 3, "sums": 0.5,
           "copy": 0.25, "adam": 1}
 
@@ -242,8 +244,7 @@ def recorded(folder, chapter="06_zero3", beside=False):
 
 
 def test_a_trace_is_played_again(folder):
-    """The trace is played as it was, to the last bit; on another link by the link's formula; and
-    with a smaller window."""
+    """A trace is played as it was; on another link by the link's formula; and without prefetch."""
     path, streams = recorded(folder)
     trace = Trace(path)
     again = Replay(trace, Machine())
@@ -252,7 +253,7 @@ def test_a_trace_is_played_again(folder):
         assert other[0] == pytest.approx(own[0])
         assert other[1]["messages"] == pytest.approx(own[1]["messages"])
     assert usual(again.steps())["step"] == pytest.approx(streams.figures()[0])
-    link = Replay(trace, Machine(link=0.8))  # 10 ms a message: longer than all computation
+    link = Replay(trace, Machine(link=0.8))  # 10 ms a message: no computation is as long
     step = usual(link.steps())
     assert step["messages exposed"] + step["messages hidden"] == pytest.approx(6 * 10 + 16e-5, 0.1)
     assert link.handshakes and min(link.handshakes) == pytest.approx(2 - 10)
@@ -272,7 +273,7 @@ def test_a_trace_of_04_is_played_on_as_many_streams_as_it_has(folder, beside):
 
 def test_a_trace_of_pytorch(folder):
     """torch.profiler wrote this trace on a CPU, of DDP on two ranks with gloo; `args` are left out.
-    It may be packed. Computation inside of a message is a part of the message."""
+    A trace may be packed. Computation within a message counts as part of the message."""
     path = HERE / "profiled.trace.json"
     said = overlap(path)
     assert "rank 0 of 2: 1 step of 32.16 ms, computation 8.17 ms" in said

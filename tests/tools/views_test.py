@@ -77,7 +77,7 @@ def test_a_step_is_told(folder, before):
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]
     trace = made(folder, events, before)
-    assert narrate.decimal(-154.25) == " -154.250"  # never touches the number before
+    assert narrate.decimal(-154.25) == " -154.250"  # a blank parts it from the number before
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
 in the order in which the host asks, which may be ahead of use
@@ -189,7 +189,7 @@ def test_memory_by_phase(folder, before):
     assert changes[1] == changes[0][1:], "the second step begins with what the first left"
     run.memory["activations"]["predicted"] = 33
     for task, says in (("mlp", "forward of step {}: 32 in use, 33"),
-                       ("toy", f"load of step {{}}: 20 in use, {4 * 128}")):  # it has 128 inputs
+                       ("toy", f"load of step {{}}: 20 in use, {4 * 128}")):  # toy has 128 inputs
         run.options["task"] = task
         with pytest.raises(Failure, match=says.format(1 + before)):
             [*memory.table(Trace(folder / "trace"), run)]
