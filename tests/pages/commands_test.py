@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The commands that the pages show end with the right exit code. They are programs of this build,
 and ./tutorial in a copy of the tree. ELSEWHERE lists the commands that are not run here: other
-tests run them, or no test does, because they need a GPU or something else that a machine may lack.
-"""
+tests run them, or no test does, because they need what a machine may lack, such as a GPU."""
 import json
 import os
 import re
@@ -17,8 +16,7 @@ from page_reader import PAGES, ROOT, SHOWN, commands
 from trial import copied
 
 COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in PAGES}
-# Patterns of whole commands, and the test that runs them, by its name in Meson. Commands of
-# NEEDS_MORE are run by no test.
+# {pattern of whole commands: Meson's name of the test that runs them}. No test runs NEEDS_MORE.
 NEEDS_MORE = "a GPU, 140 GB, a build of all, PyTorch, tools or a chapter of yours"
 ELSEWHERE = {
     r"\./tutorial (demo|test)": "a clean system by turns",  # ./tutorial test does what these do:
@@ -45,12 +43,13 @@ ELSEWHERE = {
     r"meson .*build/tidy .*": "style by clang-tidy",
     r"\./tutorial (lesson|break) 09|.* 'check 09_kept'|.* --only overlap": NEEDS_MORE}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # other commands end with 0
-# Changes to commands, so that they end in seconds. `meson test` lists its tests: Meson runs them.
+# Changes to commands, so that they end in seconds. `meson test` lists its tests, which run anyway.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",
         "^(meson compile.*)": r"\1 --ninja-args=-n",
         r"^(\./tutorial demo .*)": r"\1 --steps 2", "--steps 300": "--steps 20",
         "--data FILE": "--data README.md", "^tools/measure": "/usr/bin/python3 -B tools/measure",
         "narrate NN": "narrate 06", r" \[NN \| --renew\]": ""}
+# A command that matches runs on every page: what it makes or reads is removed after each page.
 NEEDS_A_FILE = "--(save|resume|trace)|overlap"
 
 
@@ -62,6 +61,7 @@ def elsewhere(command):
 
 @pytest.fixture(scope="module")
 def tree(programs):
+    """A copy of the repository, in a folder with an mpirun: the launcher of the build's MPI."""
     with tempfile.TemporaryDirectory(prefix="zero_") as folder:
         mpirun = Path(folder) / "mpirun"
         mpirun.write_text(f'#!/bin/sh\nexec {shlex.quote(programs.mpiexec)} "$@"\n')
@@ -71,6 +71,7 @@ def tree(programs):
 
 @pytest.fixture(scope="module")
 def done():
+    """The commands that were run on earlier pages."""
     return set()
 
 

@@ -8,8 +8,7 @@ been tried.
 
 The tests look at links, paths below the repository's folders, names of source files, and paths
 below build/, which must be a program of the build or what the scripts make. What an edit takes away
-must stand once in the file that the edit names. A page on a change (notes/changing) may name what
-it makes.
+must stand once in the file that the edit names. A page of notes/changing may name what it makes.
 """
 import json
 import re
@@ -105,6 +104,7 @@ ANSWERS = [(1, 2 * 70656 / 4 + 2 * 2 * 65536), (1, 2 * 70656), (2, 394752), (2, 
 
 
 def start(programs, ranks, words, cwd):
+    """Runs a page's command: the planner's as it is, a program's with --plan for its ranks."""
     asked = ["--ranks", ranks] if ranks else []
     if words[0] == "./tutorial":
         return programs.start([str(ROOT / "tutorial"), *words[1:]], cwd)
@@ -144,6 +144,7 @@ def test_the_first_screen_has_what_08_plans(programs):
         (ROOT / "README.md").read_text().split())
 
 
+# {page: its `Now hold:` and `Now fail:`}, {page: the commands to run after all its changes}.
 NAMED = re.compile(r"Now (hold|fail):((?:\s+`[^`]+`,?)+)")
 FOUND = {page.name: found for page in PAGES if page.parent.name == "changing"
          if (found := [*NAMED.finditer(page.read_text())])}

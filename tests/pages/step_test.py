@@ -17,6 +17,7 @@ from runs import CHAPTERS, KINDS, PLACES, memory_of, output_of
 
 MADE = watch.MADE.read_text()
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+# Where the page's sliders stand: params is a power of ten, ranks and accumulate are powers of two.
 SLIDERS = [{"params": 9.845, "layers": 32, "ranks": 3, "accumulate": 0, "plan-dtype": "bf16"},
            {"params": 8.18, "layers": 7, "ranks": 2, "accumulate": 2, "plan-dtype": "fp32"},
            {"params": 6, "layers": 1, "ranks": 0, "accumulate": 1, "plan-dtype": "bf16"}]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Walks through the page in a frame as wide as each of WIDTHS, and writes down what is wrong. RUNS
-// are what the programs recorded, PLANS what ./tutorial plan says (step_test.py). ALL walks through
-// all pairs of runs, not only their beginnings.
+// are what the programs recorded, PLANS what ./tutorial plan says (step_test.py). If ALL is true, it
+// walks through all pairs of runs, not only their beginnings.
 const wrong = [], counts = {}, frame = document.querySelector("iframe");
 const sum = list => list.reduce((a, b) => a + b, 0);
 let page, get, width;
@@ -119,7 +119,7 @@ function plans() {
       e.dispatchEvent(new page.Event("input", {bubbles: true}));
     }
     const near = (e, bytes) => Math.abs(parseFloat(e.textContent) * 1000 ** ["B", "kB", "MB", "GB",
-      "TB"].indexOf(e.textContent.split("\u00a0")[1]) - bytes) <= bytes / 190;  // of three digits
+      "TB"].indexOf(e.textContent.split("\u00a0")[1]) - bytes) <= bytes / 190;  // 3 are shown
     const plans = get("DATA.cards.map(card => [card.name, predict(card, asked())])");
     for (const [n, [name, p]] of plans.entries()) {
       const of = figures[name], sent = of["sent in a step, and copied"].sent;
