@@ -9,7 +9,7 @@
 #include "tests/unit/checks.hpp"
 namespace zero::test {
 namespace {
-/// Calls check(options, sample), where that sample is not finite, or -1.
+/// Calls check(options, number of a sample that is not finite, or -1) for each case.
 void for_all_cases(auto check) {
   for (const Dtype dtype : dtypes) {
     if (needs_master(dtype) && !chapter.mixed_precision) continue;
@@ -20,7 +20,7 @@ void for_all_cases(auto check) {
       for (const int layers : {1, 2, 5}) {
         for (const int accumulate : {1, 2}) {
           o.layers = layers, o.accumulate = accumulate;
-          // Other dtypes need one size only: layers and micro-batches count alike in all.
+          // For other dtypes one size is enough: layers and micro-batches count alike in all.
           if (dtype == Dtype::fp32 || layers + accumulate == 7) check(o, -1);
         }
       }
@@ -43,14 +43,13 @@ void for_all_cases(auto check) {
   }
 }
 
-/// The device, with its peaks, its bus's counters and the step set back.
-Device& device_at_zero() {
+/// Sets the peaks, the bytes counted on each bus, and the step back, before a run.
+void restart_counters() {
   for (const Place place : every<Place>) {
     device().at(place).restart_peaks();
     for (auto& bytes : device().at(place).bus.bytes.all) bytes = 0;
   }
   here.step = 0;
-  return device();
 }
 
 /// Compares a figure. `./tutorial exercise` shows the names `counted` and `predicted`.
@@ -93,7 +92,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
   for_all_cases([](const Options& o, std::int64_t bad_sample) {
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
-    device_at_zero();
+    restart_counters();
     Part part(o, poison(o, bad_sample));
     Prediction::Steps steps{o.steps};
     for (int step = 0; step < o.steps; ++step) {
@@ -150,8 +149,8 @@ TEST_CASE("the card says of each tensor who holds it") {
     for (const Place place : every<Place>) {
       for (const StateTensor* tensor : device().at(place).state_tensors()) {
         INFO(std::string(name_of(tensor->state)));
-        REQUIRE(said.contains(tensor->state));
-        const std::string card = name_of(said.extract(tensor->state).mapped());  // once
+        REQUIRE(said.contains(tensor->state));  // each state has one tensor
+        const std::string card = name_of(said.extract(tensor->state).mapped());
         const std::string held =
             name_of(dynamic_cast<const Replicated*>(tensor) ? Placement::replicated
                     : place == Place::disk                  ? Placement::sharded_on_disk
@@ -174,7 +173,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
       const auto weights = [&](int l) { return part.trainer->adam_state(l).weights; };
       return digests_over_ranks(layer_digests(device(), part.layout, weights), part.comm);
     };
-    // All ranks throw here, so the other cases can go on.
+    // All ranks throw this, or none does, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
     for (StateTensor* tensor : device().state_tensors()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The collectives, with exact inputs, for which every order of addition gives the same bits, and
-// with inputs for which only rank order gives the right bits. What is counted, refused and waited
-// for.
+// Tests collectives with exact inputs, for which every order of addition gives the same bits, and
+// with inputs for which only rank order gives the right bits. Then it tests what collectives count,
+// what they refuse, and what they wait for.
 #include "comm/communicator.hpp"
 
 #include "report/prediction.hpp"
@@ -60,6 +60,7 @@ struct Vector {
   std::int64_t own;
 };
 
+/// Checks reduce_scatter_mean and all_reduce_mean of value(rank, i). sizes: elements per rank.
 void check_means(Communicator& comm, Dtype dtype, const std::vector<std::int64_t>& sizes,
                  auto value) {
   Stream stream("test", device());
@@ -143,7 +144,7 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, {500}, value);
 }
 
-TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
+TEST_CASE("await_all_reduced adds the ranks' sums in rank order, to the same bits on all ranks") {
   Talk talk;
   Sums mine = sums_of(0.1 * (ranks().rank + 1), 1e-3 / (ranks().rank + 1));
   const Totals totals = talk.comm.await_all_reduced(talk.stream, mine);
@@ -178,8 +179,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   CHECK(of(Collective::all_gather, Phase::update) == others * own);
   CHECK(of(Collective::all_gather, Phase::backward) == 0);
   const bool last = ranks().rank == ranks().size - 1;
-  // In the reduce-scatter each other rank sends the 3 to the last; in the gather the last sends
-  // them.
+  // In the reduce-scatter all others send the 3 to the last rank, which sends them in the gather.
   CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
@@ -190,7 +190,7 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   talk.comm.reduce_scatter_mean(talk.stream, vector.full(), own.view());
   talk.stream.synchronise();
-  fill(vector.full(), 99);  // the caller may write it again
+  fill(vector.full(), 99);  // after a reduction its input may be overwritten
   Sums mine = sums_of(1, 0);
   CHECK(talk.comm.await_all_reduced(talk.stream, mine).loss == ranks().size);
   std::vector<float> expected(vector.own);
@@ -248,10 +248,10 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
 TEST_CASE("the next sums tell a rank that has called collectives which no tag tells apart") {
   if (ranks().size == 1) return;
   using Calls = std::vector<std::pair<int, std::int64_t>>;  // layer, elements per rank
-  constexpr int other = 2 + (1 << 13);
+  constexpr int other = 2 + (1 << 13);  // MPI's tag of this layer is that of layer 2
   const int last = ranks().size - 1;
   std::vector<std::pair<Calls, Calls>> cases{
-      {{{2, 8}}, {{2, 8}}},  // what all others, and the last rank call
+      {{{2, 8}}, {{2, 8}}},  // calls of all ranks but the last, and of the last
       {{{2, 8}}, {{other, 8}}},
       {{{2, 8}, {other, 8}}, {{other, 8}, {2, 8}}},
       {{{2, 8}, {2, 8}}, {{other, 8}, {other, 8}}}};
@@ -300,13 +300,13 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
       ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
   Communicator& comm = *owned;
   Stream stream("test", device(), Stream::Mode::asynchronous);
-  setenv("SIMULATED_CUDA_DELAY_US", "30000", 1);  // of a simulated GPU
+  setenv("SIMULATED_CUDA_DELAY_US", "30000", 1);  // only a simulated GPU reads it
   Stream late_stream("late", device());
   unsetenv("SIMULATED_CUDA_DELAY_US");
   const auto late = std::getenv("SIMULATED_GPUS") ? 30ms : 0ms;
   Replicated gradients(device(), layout, State::gradients, Dtype::fp32);
   const View full = gradients.layer(0), own = gradients.shard(0);
-  // From when the last rank has called, with its data ready, until the first rank has the result.
+  // The time from the last rank's call, with its data ready, until the first rank has the result.
   // All ranks read the same clock.
   const auto time_of = [&](const std::function<void()>& collective) {
     const auto now = [] {

@@ -14,7 +14,7 @@
 namespace zero::test {
 /// This rank, its device, and how the test was told to communicate.
 struct Ranks {
-  /// A communicator for runs with those options and layers. There may be one at a time.
+  /// Makes a run's communicator. Keep only one at a time, because a GPU checks only one's peers.
   std::unique_ptr<Communicator> communicator(Options options, const Layout& layout) const {
     options.reduce = reduce;
     return session.communicator(options, choice, device, layout);
@@ -30,11 +30,10 @@ const Ranks& ranks();  // from ranks_main.cpp
 inline Device& device() { return ranks().device; }
 inline bool on_gpus() { return device().type == DeviceType::cuda; }
 
-/// A small MLP of `layers` layers, each `width` wide.
 inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
   return {.task = Task::mlp, .width = width, .layers = layers, .dtype = dtype};
 }
-/// A small Llama, with sizes that 2 and 3 ranks do not divide.
+/// Returns `o` with a small Llama: 5 tokens per sequence, 6 elements per head.
 inline Options llama_options(Options o) {
   o.task = Task::llama, o.data = DEFAULT_CORPUS, o.batch = 2, o.layers = 2;
   o.width = 24, o.heads = 4, o.kv_heads = 2, o.hidden = 20, o.sequence = 5;
@@ -55,7 +54,7 @@ inline std::vector<Dtype> dtypes_of_chapter() {
 /// Called after the samples from `first` on were loaded. It may change their inputs.
 using Tamper = std::function<void(Kernels& on, std::int64_t first, View inputs)>;
 
-/// A Tamper that divides the first input of that sample by zero.
+/// A Tamper that divides the first input of sample `bad_sample` by zero; -1: of no sample.
 inline Tamper poison(const Options& options, std::int64_t bad_sample) {
   return [=, batch = options.batch](Kernels& on, std::int64_t first, View inputs) {
     const std::int64_t row = bad_sample - first, width = inputs.size / batch;
@@ -97,7 +96,7 @@ struct Part {
   const std::unique_ptr<AnyTrainer> trainer = make_trainer(options, device(), layout, comm);
 };
 
-/// The results of each step.
+/// The results of each step. skipped: 1 if the step was skipped, else 0.
 struct Said {
   std::vector<float> losses, norms, skipped;
 };
@@ -106,10 +105,10 @@ struct Said {
 /// state, at every prefetch up to most_prefetch that the chapter takes. Returns the replay's
 /// results.
 Said check_against_replay(Options options, const Tamper& tamper = {}, int most_prefetch = 2);
-/// The same for four steps. The third is skipped, because of the last sample of its last rank.
+/// The same for options of four steps. The third must be skipped: its last sample is poisoned.
 void check_third_step_skipped(const Options& options, int most_prefetch = 2);
 
-/// A failure names the first number that differs, counted from `first`.
+/// Checks for equal bits. A failure names the first number that differs, counted from `first`.
 inline void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
                             const char* what, std::int64_t first = 0) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };

@@ -10,7 +10,7 @@
 
 namespace zero::test {
 namespace {
-/// Elements as they are stored: rounded to the run's dtype.
+/// Gradients of all layers, one layer after the other, without padding.
 using Values = std::vector<float>;
 
 struct Replay {
@@ -41,7 +41,7 @@ struct Replay {
     return all;
   }
 
-  /// of(0) + of(1) + ..., in this order, each sum rounded to that dtype.
+  /// of(0) + of(1) + ..., in this order, each sum rounded to `dtype`.
   static Values added(int terms, Dtype dtype, auto of) {
     Values sum = of(0);
     for (int term = 1; term < terms; ++term) {
@@ -56,6 +56,7 @@ struct Replay {
     return all;
   }
 
+  /// The mean over the ranks, summed over the micro-batches, in the chapter's order of additions.
   Values gradients(int step) {
     const auto mean = [&](auto of) { return divided(added(count, Dtype::fp32, of), count); };
     const auto sum = [&](auto of) { return added(options.accumulate, options.dtype, of); };
@@ -65,11 +66,11 @@ struct Replay {
     return sum([&](int a) { return mean([&](int r) { return micro_batch(step, a, r); }); });
   }
 
-  /// The squares of each rank's shards, added in that rank's order; then their sum over the ranks.
+  /// Adds, rank by rank, the losses and the shards' squares, in eight lanes like squared_norm().
   Totals totals(const Values& of) {
     Totals totals;
     for (int r = 0; r < count; ++r) {
-      const Layout cut = layout_of(options, r, count);  // 01 has one rank, which owns all
+      const Layout cut = layout_of(options, r, count);
       double squares = 0;
       for (int l = 0; l < cut.layers(); ++l) {
         double lanes[8] = {};
@@ -110,7 +111,7 @@ struct Replay {
 
   const Options& options;
   const int count = ranks().size;
-  // cuBLAS may choose another algorithm for another alignment, so on GPUs it is the chapters'.
+  // On GPUs layers have the chapters' alignment, because cuBLAS may choose its algorithm by that.
   const Layout layout{architecture(options).sizes(), 0, 1, on_gpus() ? 8 : 1};
   Stream stream{"replay", device()};
   Model model{options, stream};
@@ -125,7 +126,7 @@ struct Replay {
   std::vector<std::unique_ptr<TestData>> data;
 };
 
-/// The results of the steps. All NaNs become one, because their bits depend on the processor.
+/// The results of the steps. Each NaN becomes NAN, because its bits depend on the processor.
 Said said_by(auto step, int steps) {
   const auto number = [](float x) { return std::isnan(x) ? NAN : x; };
   Said said;

@@ -29,8 +29,8 @@ void check_runs(int most_prefetch = 2) {
   check_third_step_skipped(schedule_options(Dtype::bf16, 2), most_prefetch);
 }
 
-void check_with_late(const char* stream, bool there = true) {
-  if (!there) return;
+void check_with_late(const char* stream, bool chapter_has_it = true) {
+  if (!chapter_has_it) return;
   const Delay delay(stream, late_by, device());
   check_runs();
 }
@@ -56,7 +56,7 @@ TEST_CASE("the disk writes late") { check_with_late("writes", chapter.uses(Place
 
 TEST_CASE("the bus is slow") {
   if (!chapter.offloads()) return;
-  // At this speed the smallest copy takes as long as a late task is late.
+  // At this speed a copy of a layer's bf16 shard takes as long as a late task is late.
   const Layout layout = layout_here(schedule_options(Dtype::bf16, 1));
   const auto bytes = static_cast<double>(layout.shard_size(0) * 2);
   device().bus.gb_per_s = bytes / std::chrono::nanoseconds(late_by).count();
@@ -64,7 +64,7 @@ TEST_CASE("the bus is slow") {
   device().bus.gb_per_s = 0;
 }
 
-TEST_CASE("by itself too the host goes on when gradients are divided and have come down") {
+TEST_CASE("Offload alone: Adam waits until gradients are divided and copied to the host") {
   if (!chapter.stages()) return;
   const Delay delay("copies", late_by, device());
   const Options options = schedule_options(Dtype::fp32, 2);
@@ -103,7 +103,7 @@ struct DelayingObserver : DeviceObserver {
     if (!std::exchange(ends, false)) return;
     const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);
-    // Tensors that go too early would crash the process before it prints the failed check.
+    // Waits, because freeing Adam's tensors would crash the process before it prints a failure.
     for (int i = 0; i < 1000 && updated.load() < 5; ++i) std::this_thread::sleep_for(late_by);
   }
   void observe_one_step(Dtype dtype) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The promise of the repository: a chapter's run has the bits of a replay on one process
-// (replay.cpp).
+// The repository's promise: a chapter's run has the bits of a replay on one process (replay.cpp).
 #include <csignal>
 #include <cstdlib>
 
@@ -8,7 +7,7 @@
 
 namespace zero::test {
 namespace {
-/// Sizes that neither 2 nor 3 ranks divide, with clipping and weight decay.
+/// A width and a batch that neither 2 nor 3 divides, with clipping and weight decay.
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);
   o.batch = 5, o.steps = 4;
@@ -65,8 +64,7 @@ TEST_CASE("the run equals the replay: a llama") {
   }
 }
 
-/// For such sizes cuBLAS has other kernels. Skipped unless meson.build, which found CUDA, asks for
-/// it.
+/// cuBLAS has other kernels for products of such sizes. Only tests on a GPU (meson.build) run it.
 TEST_CASE("the run equals the replay: large products" * doctest::skip()) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     if (needs_master(dtype) && !chapter.mixed_precision) continue;
@@ -78,11 +76,11 @@ TEST_CASE("the run equals the replay: large products" * doctest::skip()) {
   }
 }
 
-TEST_CASE("the run equals the replay: so many threads on the host") {
+TEST_CASE("the run equals the replay: any number of threads on the host") {
   if (!chapter.offloads()) return;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     Options options = odd_options(dtype);
-    options.width = 293;  // on up to two ranks a shard has three pieces or more
+    options.width = 293;  // on up to two ranks threads share a shard's three pieces, or more
     options.layers = options.steps = 2;
     for (const int threads : {2, 3, 5, 1}) {
       INFO("threads: ", threads);
@@ -105,7 +103,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   if (dtypes_of_chapter().back() != Dtype::fp16) return;
   Options options = odd_options(Dtype::fp16);
   options.batch = 1;
-  options.width = 3;  // with so few outputs, an error of about 1 times 2^16 / outputs overflows
+  options.width = 3;  // few outputs: gradient 2 error 2^16 / outputs overflows from error 1.5 on
   options.steps = 12;
   options.seed = 8;  // its first sample, which rank 0 has for every N, has a large error
   const Said said = check_against_replay(options);
@@ -113,7 +111,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(std::ranges::count(said.skipped, 0) > 0);
 }
 
-/// The environment's HOW says in which way. The case ends the job, so only gpu_test.py runs it.
+/// The environment's HOW says how. The case ends the job, so it runs only where it is named.
 TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
   Options options = mlp_options(64, 8);
   options.accumulate = 40;  // more work than a GPU's queue holds
