@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Every kernel of the GPU against the CPU's, from the same fresh random operands: they have the
-// same bits afterwards. Where the GPU adds in another order the operands are whole numbers, so
-// small that no sum in fp32 is rounded, whatever its order. Sizes are odd, views begin anywhere,
-// outputs are poisoned first, and what lies around them must stay.
+// Compares every kernel of the GPU with the CPU's: from the same fresh random operands both must
+// make the same bits. Where the GPU adds in another order the operands are whole numbers, so small
+// that no sum in fp32 is rounded, whatever its order. Sizes are odd, views begin anywhere, outputs
+// are poisoned first, and what lies around them must stay.
 #include "compute/kernels.hpp"
 
 #include <cmath>
@@ -26,8 +26,7 @@ std::uint64_t fresh_seed() {
   return seed;
 }
 
-// ---- What an operand's elements are ----
-/// In [-1, 1).
+/// An operand's element, in [-1, 1).
 float any() {
   static std::uint64_t next = 0;
   return Generator(fresh_seed(), RandomStream::inputs).uniform(next++);
@@ -46,7 +45,7 @@ Device& gpu() {
 
 Tensor on_gpu(std::int64_t size) { return Tensor(gpu(), Kind::data, Dtype::fp32, size); }
 
-/// The same elements in the memory of both, with a margin around them.
+/// The same elements in the memory of the CPU and of the GPU, with a margin around them.
 struct Twin {
   Twin(Dtype dtype, std::int64_t size, std::int64_t offset, auto value)
       : size(size),
@@ -65,6 +64,7 @@ struct Twin {
   Tensor cpu, gpu;
 };
 
+/// The CPU or the GPU, with kernels and sums. In tests `on` is a Side: on(twin) is a view there.
 struct Side {
   explicit Side(Device& where) : device(where), kernels(make_kernels(where)), sums(where) {
     kernels->clear(sums);
@@ -77,11 +77,11 @@ struct Side {
   Sums sums;
 };
 
-/// Bytes, where a program has 32 MiB: so few that a weight needs the room several times over, and a
-/// row of 1300 more than all of it.
+/// Bytes of the GPU's room for products, of which a program has 32 MiB: so few that the gradient of
+/// a large weight is made in several parts, as is a row of 1300 elements.
 constexpr std::int64_t product_room = 2400;
 
-/// Work that both do with the same operands.
+/// Work that CPU and GPU do with the same operands. run() compares these afterwards.
 struct Trial {
   explicit Trial(Dtype dtype, std::int64_t offset = 0) : dtype(dtype), offset(offset) {}
 
@@ -129,7 +129,7 @@ constexpr AdamScalars scalars{0.37f, 0.9f, 0.1f, 0.999f, 1e-3f, 0.9998f, 2e-2f, 
 TEST_CASE("adam, with a copy of the weights and without") {
   everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
     for (const bool copied : {false, true}) {
-      if (!copied && dtype != Dtype::fp32) continue;  // then the weights are the parameters
+      if (!copied && dtype != Dtype::fp32) continue;  // only fp32 parameters can be the weights
       Trial both(dtype, offset);
       Twin &grads = both(size, any), &params = both(size, poison);
       Twin &weights = both.fp32(size, any), &momentum = both.fp32(size, any);
@@ -177,7 +177,7 @@ TEST_CASE("more than 2^31 elements") {
   }
 }
 
-TEST_CASE("ordered mean, whoever I am, elsewhere and in place") {
+TEST_CASE("ordered mean, for several ranks, elsewhere and in place") {
   everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
     // Of different magnitude, so that another order would show.
     const auto uneven = [] { return std::ldexp(any(), static_cast<int>(4 * any())); };
@@ -214,7 +214,7 @@ TEST_CASE("squared norm, squared error: both sums in double") {
     });
     const Totals cpu = both.cpu.sums.totals, gpu = both.gpu.sums.totals;
     CHECK(gpu.squares == cpu.squares);
-    // All terms are positive: a sum of n of them in any order is right to n half units of double.
+    // No term is negative: in any order a sum of n has a relative error of at most n 2^-53.
     const double bound = 2 * static_cast<double>(2 * size + 1) * 0x1p-53;
     CHECK(std::abs(gpu.loss - cpu.loss) <= bound * cpu.loss);
   };
@@ -304,7 +304,7 @@ TEST_CASE("a decoder's rows: the gradient of each token of a vocabulary") {
     });
   };
   check(256, 256, 3), check(257, 1000, 8), check(65536, 3000, 2);
-  check(1, 5000, 2048);  // a frequent token, whose rows no block of many adds up alone
+  check(1, 5000, 2048);  // one token in all rows: a simulated GPU dies if one block adds them alone
 }
 
 TEST_CASE("a decoder's norms") {
@@ -312,7 +312,7 @@ TEST_CASE("a decoder's norms") {
     const auto check = [=](std::int64_t rows, std::int64_t columns, std::int64_t offset) {
       Trial both(dtype, offset);
       Twin &x = both(rows * columns, whole(7)), &y = both(rows * columns, poison);
-      // Of a row the root of the mean square is a power of 2, beside which 10^-6 is nothing.
+      // The root mean square of a row is a power of 2, so large that adding 10^-6 changes no bit.
       const auto power = [=, i = std::int64_t{0}]() mutable {
         return std::copysign(std::ldexp(1.0f, 10 + i++ / columns % 2), any());
       };
@@ -350,7 +350,7 @@ TEST_CASE("a decoder's attention") {
                      {{on(attention_probs), tokens}, q_per_kv * tokens * tokens},
                      {{on(values), head_dim}, tokens * head_dim},
                      {{on(mixed), row}, q_per_kv * tokens * row});
-        on->products(count, tokens, q_per_kv * tokens, tokens - 1,  // of parts, transposed
+        on->products(count, tokens, q_per_kv * tokens, tokens - 1,  // transposed parts
                      {{on(attention_probs), tokens, true}, q_per_kv * tokens * tokens},
                      {{on(attention_probs), tokens}, q_per_kv * tokens * tokens},
                      {{on(product), tokens}, tokens * tokens});
@@ -393,7 +393,7 @@ TEST_CASE("a layer") {
 
 TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors its products get") {
   constexpr LinearShape shape{512, 1000, 520, true};  // sums so long that cuBLAS may split them
-  Trial with(Dtype::fp32);  // in which 01 equals 02 on several ranks
+  Trial with(Dtype::fp32);  // in fp32 01, which uses all of them, must have 02's bits
   const std::int64_t used = shape.weights() + shape.outputs;
   Twin &x = with(shape.batch * shape.inputs, any), &params = with(used, any);
   Twin &dy = with(shape.batch * shape.outputs, any), &grads = with(used, poison);
@@ -413,7 +413,7 @@ TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors i
 }
 
 TEST_CASE("a layer: a gradient written has the bits of one added to 0") {
-  constexpr std::int64_t inputs = 40, outputs = 72;  // several pieces of product_room
+  constexpr std::int64_t inputs = 40, outputs = 72;  // more than product_room holds
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t batch : {300, 4100}) {
       Trial with(dtype);
@@ -439,7 +439,7 @@ TEST_CASE("cross-entropy") {
       const bool many = count == 5 && dtype == Dtype::fp32;  // more rows than blocks
       for (const std::int64_t rows : {1, 3, many ? 1030 : 9}) {
         Trial both(dtype);
-        // A sum of two powers has no order, down to the underflow; of more, each is 1 or 0.
+        // Two exps have the same sum in any order, even if one is 0; of more, each is 1 or 0.
         const auto output = [=] { return count <= 2 ? 55 * any() : any() < 0 ? 0.0f : -200.0f; };
         const auto number = [=] { return std::floor(static_cast<float>(count) * positive()); };
         Twin &outputs = both(rows * count, output), &targets = both.fp32(rows, number);
@@ -449,7 +449,7 @@ TEST_CASE("cross-entropy") {
             on->cross_entropy(on(outputs), on(targets), rows, 16, on(grad_output), on.sums);
           }
         });
-        // A mean in double over the rows, twice, in another order; a row's loss is below 210.
+        // The mean over the rows is added twice, in double and another order; a loss is below 210.
         const double off = both.gpu.sums.totals.loss - both.cpu.sums.totals.loss;
         CHECK(std::abs(off) <= 4 * static_cast<double>(rows + 1) * 0x1p-53 * 210);
       }
@@ -480,7 +480,7 @@ TEST_CASE("column sums, which a layer's bias has for a gradient") {
   }
 }
 
-TEST_CASE("copies: those of pinned memory are not waited for, those of ordinary arrive too") {
+TEST_CASE("no copy of pinned memory is waited for, and copies of ordinary memory arrive, too") {
   constexpr std::int64_t size = 1 << 25, bytes = 1 << 20;
   Buffer pinned(gpu().host(), Kind::communication, bytes, true, Memory::pinned);
   Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
@@ -502,7 +502,7 @@ TEST_CASE("copies: those of pinned memory are not waited for, those of ordinary 
   CHECK(bits(elsewhere) == expected);
 }
 
-TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
+TEST_CASE("slices that a GPU has not passed are taken later, with its times, and none is lost") {
   constexpr int tasks = 10;
   Recorder recorder(gpu(), true, false, false);
   Stream stream("test", gpu());
@@ -515,7 +515,7 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
   std::vector<Slice> slices = recorder.take();
   CHECK(slices.size() < tasks);
   stream.synchronise();
-  std::ranges::copy_if(recorder.take(), std::back_inserter(slices), &Slice::track);  // no host's
+  std::ranges::copy_if(recorder.take(), std::back_inserter(slices), &Slice::track);  // 0: the host
   REQUIRE(slices.size() == tasks);
   CHECK(recorder.take().empty());
   auto before = slices[0].begin.time();
@@ -530,7 +530,7 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
 
 TEST_CASE("an event's time is the host's, to half a millisecond") {
   for (int reading = 0; reading < 8; ++reading) {
-    const std::unique_ptr<Device> device = make_gpu();  // for each both clocks are read anew
+    const std::unique_ptr<Device> device = make_gpu();  // a new one reads both clocks anew
     const auto on = make_kernels(*device);
     const auto begin = Clock::now();
     const DeviceEventPtr event = on->record_time();
@@ -566,13 +566,13 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
     const Choice choice{.comm = comm, .sharing = sharing, .sharing_host = sharing_host};
     return check_memory(card(number), options, choice, gpu(), layout_of(options, 0, ranks));
   };
-  // Twice too many; and the first too many, of which each has libraries of its own.
+  // Ranks: twice as many as the host has memory for; as many as the GPU has, each with libraries.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
   const auto fit = static_cast<int>(gpu().available() / (needed + bytes_for_libraries(0)));
   const int on_gpu = fit + 1;
   CHECK(check("07", 1, 1) == needed);
   CHECK(check("07", fit, 1) == needed);
-  check("06", 1, on_machine);  // takes none of the host's
+  check("06", 1, on_machine);  // 06 takes no memory of the host's
   check_refused(ExitCode::resources,
                 {grouped(on_host) + " bytes of the host's memory, ",
                  fmt::format("{} on this machine", on_machine)},
@@ -584,7 +584,7 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   // A peer of NCCL's takes 192 MiB.
   check_refused(ExitCode::resources, {grouped(std::int64_t{512 + 192} << 20) + " of them for "},
                 [&] { check("07", on_gpu, 2, 2, Comm::nccl); });
-  // MPI's messages pass through it: those of a half of the largest layer, out and in.
+  // MPI's messages pass through the host's memory: half of the largest layer, out and in, in bf16.
   const std::int64_t staged = 2 * layout.largest_layer();
   check("06", 1, static_cast<int>(host().available() / staged / 2), 2);
   check_refused(ExitCode::resources, {grouped(staged) + " bytes of the host's memory, "},

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// How much of the communication of chapter 06, 07 or 08, with which this is linked, hides behind
-// its computation, on one GPU and without a second process: the peer is a model. What communication
-// costs the GPU is real: copies to the host and back, and the mean. The exchange between the two
-// copies is a wait, as long as a link of a chosen bandwidth would take. That bandwidth is chosen so
-// that communication takes a share of the time that computation takes. All times are the GPU's own:
-// events around every task of compute and around every collective. With --small it is a run for a
-// simulated GPU, whose times say nothing: there only what runs beside what is counted, in the best
-// of as many steps as it takes, since on cores that others use most are late somewhere.
+// Measures how much of the communication of chapter 06, 07 or 08, with which this is linked, hides
+// behind its computation, on one GPU and without a second process: the peer is a model. What
+// communication costs the GPU is real: copies to the host and back, and the mean. The exchange
+// between the two copies is a wait, as long as a link would take whose bandwidth makes all
+// communication take `share` of the time of computation. Times are the GPU's own: events around
+// every task of compute and around every collective. --small is for a simulated GPU, whose times
+// say nothing: there only hidden gathers and copies are counted, in the best of up to 100 steps,
+// because on busy cores something is late in most steps.
 //
-// At prefetch 0 two gathers may be hidden: the first, by the clearing of the sums, and the last
-// layer's second one, by the loss. Of the time in which 07's gradients go down to the host a part
-// is exposed at prefetch 1: the first layer's, one of 16.
+// At prefetch 0 two gathers may be hidden: clearing the sums hides the first, and the loss hides
+// the last layer's second one. At prefetch 1 the copy of the first layer's gradients to the host,
+// one of 16, is exposed, because no layer's backward follows it.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -31,22 +31,22 @@ const bool offloads = chapter.offloads();
 struct Setting {
   int width = 2048, batch = 65536;
   bool judges_times = true;
-  int most_exposed = 2;  // of a step's gathers, at prefetch 1
+  int most_exposed = 2;  // gathers per step, at prefetch 1
   int most_measured = measured;  // steps, at prefetch 1
 };
-constexpr Setting small{32, 32, false, 8, 100};  // a core that is late shows
-constexpr int least_to_host = layers - 2;  // of a step's gradients, at prefetch 1
+constexpr Setting small{32, 32, false, 8, 100};  // 8 and 100, because a core may be late
+constexpr int least_to_host = layers - 2;  // hidden copies of gradients per step, at prefetch 1
 constexpr double share = 0.4;  // communication over computation, without overlap
 
-/// Of a stream's work on the GPU: the smaller goes first.
+/// Returns the priority of a stream's work on the GPU. The smallest number goes first.
 int priority_of(Kernels& on) {
   int priority = 0;
   cuda::check_cuda(cudaStreamGetPriority(static_cast<cudaStream_t>(on.queue()), &priority));
   return priority;
 }
 
-/// Between rank 0 and rank 1 of two. Rank 1 answers with what it was sent, after the time that the
-/// link takes.
+/// Rank 0's link to rank 1, which is a model: it sends back what it was sent, after the time that
+/// the link takes. An exchange sets `priority` to that of the sending stream.
 class ModelledLink : public Transport {
  public:
   ModelledLink(Device& gpu, int& priority, double bytes_per_second, std::int64_t largest_bytes)
@@ -71,13 +71,13 @@ class ModelledLink : public Transport {
   std::string library() const override { return "a modelled link"; }
 
  private:
-  int& priority_;  // of what sends
+  int& priority_;
   double bytes_per_second_;
   Buffer staged_;
 };
 
-/// The samples of step 0 in all steps, loaded there once: a step loads beside its first gather,
-/// whatever the prefetch, which would be taken for overlap.
+/// Loads the samples of step 0, and leaves them in place for all steps: loading runs beside a
+/// step's first gather at every prefetch, and would be taken for computation that hides it.
 class SameSamples : public Data {
  public:
   SameSamples(const Options& options, Device& gpu)
@@ -88,31 +88,31 @@ class SameSamples : public Data {
     if (first == 0) samples_->load(on, first, inputs, targets);
   }
 
-  mutable int priority = 0;  // of what computes
+  mutable int priority = 0;  // of the compute stream
 
  private:
   std::unique_ptr<Data> samples_;
 };
 
-/// exposed_ms: transfers while nothing is computed. hidden: transfers that half overlap, or more.
+/// Messages or copies: their time in all measured steps. exposed_ms: while nothing is computed.
 struct Passed {
   double ms = 0, exposed_ms = 0;
-  int hidden = 0, most_hidden = 0;  // in this step, in any
+  int hidden = 0, most_hidden = 0;  // for half their time or more: in this step, the most in any
 };
-/// Of all measured steps.
+/// Sums over all measured steps. bytes: sent by rank 0.
 struct Outcome {
   double compute_ms = 0, bytes = 0;
-  Passed messages, gathers, to_host;  // gathers are messages, too; to_host: gradients on their way
-  bool messages_first = false;  // the GPU begins them before what computes
+  Passed messages, gathers, to_host;  // gathers are messages, too; to_host: gradients copied there
+  bool messages_first = false;  // whether messages have the higher priority on the GPU
 
-  void add(const std::vector<Slice>& step, int computing) {
+  void add(const std::vector<Slice>& step, int compute_track) {
     const auto ms = [](std::chrono::nanoseconds time) {
       return std::chrono::duration<double, std::milli>(time).count();
     };
-    gathers.hidden = to_host.hidden = 0;
+    messages.hidden = gathers.hidden = to_host.hidden = 0;
     std::vector<Slice> compute;
     std::ranges::copy_if(step, std::back_inserter(compute), [&](const Slice& slice) {
-      return slice.track == computing && slice.work.type == Work::Type::compute;
+      return slice.track == compute_track && slice.work.type == Work::Type::compute;
     });
     for (const Slice& slice : compute) compute_ms += ms(slice.end.time() - slice.begin.time());
     for (const Slice& slice : step) {
@@ -179,7 +179,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
 
 constexpr double no_wait = std::numeric_limits<double>::infinity();
 
-/// The bandwidth with which communication, copies and all, takes its share of the computation.
+/// Returns the bytes per second with which communication takes `share` of the computation's time.
 double calibrated(const Setting& setting) {
   const Outcome copies_only = run(setting, 0, no_wait);
   const double ms = share * copies_only.compute_ms - copies_only.messages.ms;
@@ -187,7 +187,7 @@ double calibrated(const Setting& setting) {
 }
 
 bool passed_all = true;
-/// Prints the figure beside its bar, and remembers whether it is beyond that.
+/// Prints the figure beside its bar, and sets passed_all to false unless the figure is good.
 void check(bool good, const char* what, double figure, double bar) {
   passed_all &= good;
   fmt::print("{}: {}: {:.2f}, bar {:.2f}\n", good ? "yes" : "NO", what, figure, bar);

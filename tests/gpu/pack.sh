@@ -21,12 +21,12 @@ ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
     strip -o "$pack/$inside/$program" "$build/$program"
   done
 cp -L "$(command -v mpiexec.hydra)" "$(command -v hydra_pmi_proxy)" "$pack/lib/bin/"
-# It packs the libraries, but not the system's, and not NCCL, which comes with PyTorch.
+# The archive gets the programs' libraries, but not the system's, and not NCCL's: PyTorch brings it.
 find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
   sed -n 's/.*=> \(\/.*\) (.*/\1/p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|nccl)\.|ld-linux' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
-# It packs this Meson, because another version cannot read the build.
+# The archive gets this machine's Meson, because another version cannot read the build.
 /usr/bin/python3 -c 'import mesonbuild, pytest, sys
 for name, module in sys.modules.items():
     if "." not in name and "-packages" in (path := str(getattr(module, "__path__", [""])[0])):

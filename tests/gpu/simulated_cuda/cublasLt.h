@@ -41,26 +41,26 @@ enum cublasLtMatmulPreferenceAttributes_t {
   CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES
 };
 
-/// A matrix as it lies in memory, column by column.
+/// A matrix that lies in memory column by column. leading: elements between starts of columns.
 struct cublasLtMatrixLayoutOpaque_t {
   cudaDataType type;
   std::int64_t rows, columns, leading;
   std::int64_t count = 1, apart = 0;  // of a batch: matrices, and elements between their starts
   bool operator==(const cublasLtMatrixLayoutOpaque_t&) const = default;
 };
-// Attributes lie where their numbers say.
+// An attribute lies at the index that is its number.
 struct cublasLtMatmulDescOpaque_t {
   std::uint64_t data[32];
 };
 struct cublasLtMatmulPreferenceOpaque_t {
   std::uint64_t data[16];
 };
-/// What it was chosen for, and relies on.
+/// The product and matrices for which an algorithm was chosen, and the limits that it relies on.
 struct cublasLtMatmulAlgo_t {
   cublasLtMatmulDescOpaque_t product;
   cublasLtMatrixLayoutOpaque_t layouts[4];
   cublasLtMatmulPreferenceOpaque_t preference;
-  bool in_halves;  // the second half of the terms is added up first
+  bool in_halves;  // adds up the second half of the terms first: another order
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

@@ -4,15 +4,15 @@
 // here, with the toolkit's names and values.
 //
 // A stream is a thread with an in-order queue: streams run side by side, and a wait that the
-// program forgot is a real race. The default stream, null, does what it may do late as late as it
-// may: when somebody waits for the device, or for it. What memory lacks is an error, as on a GPU;
-// any misuse ends the process with a message. The environment says:
+// program forgot is a real race. The default stream, null, works as late as CUDA allows: when
+// somebody waits for the device, or for that stream. An allocation that finds too little memory
+// returns an error, as on a GPU; any misuse ends the process with a message. The environment says:
 //   SIMULATED_GPUS           how many devices there are (1)
-//   SIMULATED_QUEUE          items that a stream holds (1000): who adds one more waits for room;
-//                            until then the driver answers nobody
-//   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
-//                            created gets 0, the second 500, the third 0 again, and so on
-//   SIMULATED_NCCL_BREAKS    the number of NCCL's operation that finds its peer gone
+//   SIMULATED_QUEUE          items that a stream holds (1000): a call that adds one more waits for
+//                            room; until then other calls wait for the driver's lock, too
+//   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so many microseconds later (0); "0,500":
+//                            the first stream created gets 0, the second 500, the third 0, ...
+//   SIMULATED_NCCL_BREAKS    the number, from 1, of NCCL's operation that finds its peer gone
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -82,12 +82,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 /// At least one side lies on the device. Pinned memory of the host is read and written when
-/// the stream gets there; ordinary memory is read before the call returns, at once or when the
-/// stream gets there, to arrive then, and is written before the call returns.
+/// the stream gets there. Ordinary memory is read or written before the call returns. Such a read
+/// may wait for the stream, or not; what it has read arrives when the stream gets there.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
-/// On the default stream, late unless the bytes go to the host or come from pinned memory.
+/// Works late, as the default stream, unless bytes go to the host or come from pinned memory.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
@@ -101,10 +101,11 @@ struct cudaLaunchConfig_t {
 // What the parts of the simulated GPU share.
 namespace simulated {
 constexpr int multiprocessors = 132;
-inline std::atomic<int> message_blocks = 0;  // of NCCL, at most, when it has peers
+inline std::atomic<int> message_blocks = 0;  // the most that NCCL takes; without peers 0
 
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
 
+/// Sets *place to fresh memory of the device or, pinned, of the host; to null for 0 bytes.
 cudaError_t allocate(void** place, std::size_t bytes, bool on_host);
 
 /// Runs `work` when all that the stream was given before is done.

@@ -27,7 +27,7 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
     simulated::require_device_memory(data, elements * zero::bytes_of(dtype), name);
   }
 
-  /// From that row on, or that column: to the CPU, which reads rows, they are the other way round.
+  /// The part from row or column `first` on, for the CPU, to which each column here is a row.
   zero::Matrix from(std::int64_t first, bool in_columns, bool turned) const {
     const std::int64_t skipped = first * (in_columns ? leading : 1);
     const std::int64_t size = (columns - 1) * leading + rows - skipped;
@@ -40,7 +40,7 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
 };
 
 constexpr std::size_t code_bytes = std::size_t{448} << 20;
-void* code = nullptr;  // of its kernels, which the first product of a process loads for good
+void* code = nullptr;  // cuBLAS's kernels, which the first product of a process loads for good
 
 using Product = cublasLtMatmulDescOpaque_t;
 bool turns(const Product& product, cublasLtMatmulDescAttributes_t operand) {
@@ -52,13 +52,13 @@ const void* bias_of(const Product& product) {
   if (has_bias != (bias != nullptr)) simulated::die("cublasLt: an epilogue without its attribute");
   return bias;
 }
-/// Bytes, 256 at most.
+/// Returns the address's alignment: a power of 2, in bytes, at most 256.
 std::uint32_t alignment_of(const void* address) {
   const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
   return bits & -bits;
 }
 
-// By generic functions, of the types that the header declares.
+// Below, Blas converts these generic functions to pointers of the types that cublasLt.h declares.
 constexpr auto start_description = [](auto product, auto, auto, auto) {
   *product = {};
   product->data[CUBLASLT_MATMUL_DESC_EPILOGUE] = CUBLASLT_EPILOGUE_DEFAULT;
@@ -111,11 +111,12 @@ constexpr auto choose = [](auto handle, auto product, auto a, auto b, auto c, au
   bias_of(*product);
   const std::int64_t inner = turn_a ? a->rows : a->columns;
   if (d->rows == handle->rows && inner == handle->inner && 16 * d->columns < handle->columns) {
+    // A last part of a gradient that has so few columns would still read all inputs.
     simulated::die("cublasLt: %ld columns after %ld are a sliver", d->columns, handle->columns);
   }
   *handle = {d->rows, d->columns, inner};
   const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
-  // Smaller than a layer of kernels_test.cpp, larger than a piece of its gradient.
+  // So a gradient of kernels_test.cpp, in fp32, has other bits if it is not made in parts.
   const bool in_halves = some || d->rows * d->columns < 500;
   results[0] = {{*product, {*a, *b, *c, *d}, *preference, in_halves}, {}};
   *count = 1;
@@ -128,7 +129,7 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
   const auto& [chosen_for, layouts, preference, in_halves] = *algorithm;
   const void* const bias = bias_of(*product);
   if (!code && cudaMalloc(&code, code_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
-  Product same = *product;  // but for what may differ
+  Product same = *product;  // but for two attributes that may differ
   for (const auto attribute :
        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET}) {
     same.data[attribute] = chosen_for.data[attribute];
@@ -172,7 +173,7 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
     const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
     const std::int64_t inner = turn_a ? a.rows : a.columns, half = in_halves ? inner / 2 : 0;
     simulated::enqueue(stream, [=] {
-      // Row by row what lies column by column is transposed: product^T = b^T a^T.
+      // Read row by row, a matrix that lies column by column is transposed: product^T = b^T a^T.
       std::vector<float> sums(d.rows * d.columns);
       for (const auto& [first, end] : {std::pair(half, inner), std::pair(std::int64_t{0}, half)}) {
         if (first == end) continue;

@@ -28,11 +28,11 @@ using Moment = std::shared_future<Clock::time_point>;
 
 namespace {
 thread_local int current_device = 0;
-/// Of the driver: held while a call waits for room in a queue.
+/// The driver's lock. A call holds it while it waits for room in a queue, so others wait, too.
 std::mutex& driver = *new std::mutex;
 }  // namespace
 
-/// A queue and the thread that works it off, to its end before the stream goes.
+/// A queue and the thread that works it off. The destructor waits until all work is done.
 struct CUstream_st {
   CUstream_st(std::chrono::microseconds delay, int priority) : delay(delay), priority(priority) {}
   ~CUstream_st() {
@@ -85,7 +85,7 @@ class Heap {
  public:
   Heap(const char* name, std::size_t size) : available(size), name_(name) {}
 
-  /// Null: so much is not available.
+  /// Returns null if fewer bytes are available.
   void* allocate(std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     if (bytes > available) return nullptr;
@@ -131,30 +131,30 @@ class Heap {
   std::atomic<std::size_t> available;  // bytes
 
  private:
-  /// Whole pages, and one more at either side.
+  /// Returns the bytes of whole pages that hold so many, and of a guard page at either side.
   static std::size_t guarded(std::size_t bytes) {
     return (bytes + page - 1) / page * page + 2 * page;
   }
 
   static constexpr auto guard_byte = std::byte{0xfd}, fresh_byte = std::byte{0xcd};
-  /// What lies behind is zero: filling it would cost more than the test that wants the memory.
+  /// Bytes behind these stay zero: to fill them would cost more than the test that allocates them.
   static constexpr std::size_t most_filled = std::size_t{1} << 20;
 
   const char* const name_;
-  std::mutex mutex_;  // guards what is live
+  std::mutex mutex_;  // guards live_
   std::map<const void*, std::size_t> live_;
 };
 
 constexpr std::size_t total_bytes = std::size_t{8} << 30;
-constexpr std::size_t context_bytes = std::size_t{300} << 20;
+constexpr std::size_t context_bytes = std::size_t{300} << 20;  // that CUDA itself takes
 
 struct Device {
   Heap memory{"device", total_bytes - context_bytes};
   Heap pinned{"pinned", ~std::size_t{0}};
-  std::mutex mutex;  // guards all below
+  std::mutex mutex;  // guards the next two
   std::set<cudaStream_t> streams;
   std::size_t created = 0;
-  std::recursive_mutex late_mutex;  // guards the next, and is held while that is done
+  std::recursive_mutex late_mutex;  // guards `late`, and is held while its work is done
   std::vector<std::function<void()>> late;  // what the default stream has still to do
 };
 Device& device = *new Device;  // never destroyed: the threads of streams may outlive main
@@ -168,6 +168,7 @@ std::chrono::microseconds delay_of(std::size_t index) {
   return delays[index % delays.size()];
 }
 
+/// Returns the stream. Dies unless it is the default one, or exists and is of this thread's GPU.
 cudaStream_t existing(cudaStream_t stream) {
   const std::lock_guard lock(device.mutex);
   if (stream && !device.streams.contains(stream)) {
@@ -177,20 +178,20 @@ cudaStream_t existing(cudaStream_t stream) {
   return stream;
 }
 
-/// All that the default stream was given, now.
+/// Does now all that the default stream was given.
 void settle() {
   const std::lock_guard lock(device.late_mutex);
   for (const auto& work : std::exchange(device.late, {})) work();
 }
 
-/// Behind all that the stream was given; what somebody may wait for the default one does at once.
+/// Queues work for which somebody may wait. The default stream does it at once, and all before it.
 void push(cudaStream_t stream, std::function<void()> work) {
   if (stream) return stream->push(std::move(work));
   settle();
   work();
 }
 
-/// When the stream has done all that it was given so far.
+/// Returns the time, still to come, at which the stream has done all that it was given so far.
 Moment end_of(cudaStream_t stream) {
   const auto end = std::make_shared<std::promise<Clock::time_point>>();
   Moment moment = end->get_future();
@@ -198,7 +199,7 @@ Moment end_of(cudaStream_t stream) {
   return moment;
 }
 
-/// Whether it is memory of that heap, of which there must be so much.
+/// Returns whether `memory` is in the heap. If so, dies unless all bytes lie in one allocation.
 bool lies_in(Heap& heap, const void* memory, std::size_t bytes) {
   if (!heap.contains(memory, 1)) return false;
   if (heap.contains(memory, bytes)) return true;
@@ -346,7 +347,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::unique_lock lock(device.mutex);
-  if (device.streams.erase(stream) == 0) simulated::die("no stream is destroyed");
+  if (device.streams.erase(stream) == 0) simulated::die("cudaStreamDestroy: no live stream");
   lock.unlock();
   return delete stream, cudaSuccess;
 }
@@ -375,7 +376,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return event->moment = end_of(existing(stream)), cudaSuccess;
 }
 
-/// A true one answers here, but may open the thread's own GPU, which takes memory.
+/// Dies at another GPU's event. CUDA answers, but may set up this thread's GPU, and take memory.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->device != current_device) simulated::die("an event of another GPU is asked for");
   const std::lock_guard lock(driver);

@@ -47,7 +47,7 @@ struct Block {
 };
 thread_local Block block;
 
-/// From the running fiber to the scheduler, until that resumes it.
+/// Switches from the running fiber to the scheduler, until the scheduler resumes that fiber.
 void rest(bool waiting) {
   block.running->waiting = waiting;
   if (_setjmp(block.running->registers) == 0) _longjmp(block.scheduler, 1);
@@ -61,7 +61,7 @@ void fiber_main() {
   }
 }
 
-/// From the scheduler to the running fiber, until that rests.
+/// Switches from the scheduler to the running fiber, until the fiber rests.
 void resume() {
   if (_setjmp(block.scheduler) != 0) return;
   Fiber& fiber = *block.running;
@@ -101,18 +101,18 @@ bool run_block(bool with_fibers) {
   }
 }
 
-/// Runs a whole grid on the calling thread, its blocks upwards or downwards. Where one of many
-/// blocks does most of a long work it dies: on a GPU the other multiprocessors would be idle. Long
-/// is what no interruption of a few milliseconds, which a thread's clock may count, decides.
+/// Runs a whole grid on the calling thread, its blocks upwards or downwards. Dies if one of many
+/// blocks does most of the work, because on a GPU the other multiprocessors would be idle. Works of
+/// up to 20 ms are not judged: an interruption, which a thread's clock may count, would decide.
 void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   block.thread = &thread;
   if (block.fibers.size() < size.x) block.fibers.resize(size.x);
   gridDim = grid;
   blockDim = size;
-  bool barriers = true;  // the grid's first block tells: few kernels have one, and loops are faster
+  bool barriers = true;  // the first block tells; without barriers, loops are faster than fibers
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y;
   const bool backwards = block.random() % 2;
-  double all = 0, most = 0;  // milliseconds of the thread
+  double all = 0, most = 0;  // milliseconds of the thread: of all blocks, of the longest
   timespec before{}, now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
   for (std::uint64_t i = 0; i < blocks; ++i) {

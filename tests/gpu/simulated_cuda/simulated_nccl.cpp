@@ -26,7 +26,7 @@
 namespace {
 std::atomic<ncclResult_t> async_error = ncclSuccess;
 
-/// Of an operation whose peer is gone.
+/// Is the end of an operation whose peer is gone: sets the asynchronous error, and waits for ever.
 [[noreturn]] void never_end() {
   async_error = ncclRemoteError;
   while (true) std::this_thread::sleep_for(std::chrono::hours(1));
@@ -43,7 +43,7 @@ std::size_t bytes_of(std::size_t count, ncclDataType_t type) {
 
 std::byte* bytes(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-/// One way between two ranks.
+/// What is still to be sent to a rank, or received from it.
 struct Message {
   int socket;
   short direction;  // POLLIN or POLLOUT
@@ -60,7 +60,7 @@ struct Message {
   }
 };
 
-/// All at once, but in order on each socket and direction.
+/// Carries out all messages at the same time, but on each socket those of a direction in order.
 void exchange(std::vector<Message> messages) {
   while (true) {
     std::set<std::pair<int, short>> busy;
@@ -80,8 +80,8 @@ void exchange(std::vector<Message> messages) {
   }
 }
 
-/// A socket that is bound or connected to the address; -1 when another is, or nobody listens. The
-/// address is no file: nothing is left behind by a rank that is killed.
+/// Returns a socket on which `call`, bind or connect, took the address `name`; -1 if it failed. The
+/// address is no file, so a rank that is killed leaves nothing behind.
 int socket_at(const std::string& name, decltype(&connect) call) {
   sockaddr_un address{AF_UNIX, {}};
   std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name.c_str());
@@ -100,7 +100,7 @@ struct ncclComm {
     return {sockets.at(peer), POLLIN, bytes(data), size};
   }
 
-  /// Calls the ranks below, which may not listen yet, and is called by those above.
+  /// Connects to all lower ranks, which may not listen yet, and accepts all higher ones.
   void connect_all(const std::string& id, int listener) {
     for (int peer = 0; peer < rank; ++peer) {
       while ((sockets[peer] = socket_at(id + "/" + std::to_string(peer), connect)) < 0) {
@@ -153,11 +153,11 @@ struct ncclComm {
   int ranks, rank;
   std::vector<int> sockets;  // by peer; -1: this rank
   std::vector<void*> buffers = std::vector<void*>(ranks);
-  cudaEvent_t last = nullptr;  // all operations so far are done
+  cudaEvent_t last = nullptr;  // recorded after the last operation
 };
 
 namespace {
-/// What the calling thread has said since ncclGroupStart.
+/// What the calling thread has submitted since ncclGroupStart.
 struct Group {
   int depth = 0;
   ncclComm_t comm = nullptr;
