@@ -118,6 +118,7 @@ class Bench {
     });
   }
 
+  /// Returns the median ratio of the time of `work` to that of `before`, which runs right before.
   double time_over(auto before, auto work) {
     std::vector<double> ratios;
     for (int round = 0; round < warm_up_ + rounds_; ++round) {

@@ -4,8 +4,8 @@
 
 It prints rank 0's medians in ms. When a step is played, computation takes its measured time;
 messages, copies and the disk take the time of the model. In a second row each message also takes
-the run's mean delay, because threads that share cores answer each other late. On a quiet machine a
-played step must be within 5 %, exposed messages within 15 %; else the script ends with 1."""
+the run's mean delay, because threads that share cores answer each other late. In that row a step
+must be within 5 %, exposed messages within 15 %, on a quiet machine; else the exit code is 1."""
 import argparse
 import statistics
 import sys
@@ -35,8 +35,8 @@ BARS = {"step": 0.05, "messages exposed": 0.15}
 
 
 def compared(trace, words):
-    """Returns ([measured, played, played with late messages] of a traced run with the options
-    `words`, how many ms a message was late)."""
+    """Returns ([medians that were measured, played, played with late messages] of a traced run
+    with the options `words`, by how many ms a message was late)."""
     given = dict(zip(words[::2], words[1::2]))
     machine = Machine(**{name: float(given[f"--{name}"]) for name in
                          ("link", "latency", "bus", "disk") if f"--{name}" in given})
@@ -46,6 +46,7 @@ def compared(trace, words):
 
 
 def rows(programs, settings, out):
+    """Prints two rows per setting, and yields the relative errors of the second."""
     heads = f"{'ran':>9}{'played':>8}{'error':>9}"
     print(f"ms of{'':<23}{'a step':>23}{'messages exposed':>27}\n{'':<26}{heads}{heads}")
     for chapter, ranks, words in settings:

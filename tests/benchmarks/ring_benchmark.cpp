@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A reduce-scatter and an all-gather by a ring, beside the direct exchange of common/comm. A rank
-// sends as much by the ring, in N - 1 times as many rounds. The ring adds each part in another
-// order. Checked are the counts, that the ring has the bits of its orders, and that these differ
-// from the direct exchange in all parts but the last.
+// Compares a reduce-scatter and an all-gather by a ring with the direct exchange of common/comm. A
+// rank sends as much by the ring, in N - 1 times as many rounds. The ring adds each part in another
+// order. The program checks the counts, that the ring has the bits of these orders, and that with 3
+// ranks or more they differ from the direct exchange's in all parts but the last.
 #include <mpi.h>
 
 #include <numeric>
@@ -36,8 +36,7 @@ struct Ring {
     return full.subspan((p + size) % size * (full.size() / size), full.size() / size);
   }
 
-  /// Sends to the next rank and receives from the one before. It yields while it waits, like the
-  /// direct exchange.
+  /// Sends to the next rank, receives from the one before, and yields while it waits.
   void pass(std::span<const float> out, std::span<float> in) {
     const int count = static_cast<int>(out.size());
     MPI_Request both[2];
@@ -59,8 +58,8 @@ std::vector<float> gradient_of(int rank, std::int64_t size) {
   return values;
 }
 
-/// Runs both ways `times` times. Prints their times, or with tells_bits the bits of each part. True
-/// if counts and bits are as expected.
+/// Runs both ways `times` times and prints counts and times, or with tells_bits how many elements
+/// of each part differ. Returns on rank 0 whether counts and differences are as expected.
 bool compare(Session& session, std::int64_t elements, int times, bool tells_bits) {
   const int rank = session.rank(), n = session.size();
   const auto device = make_cpu();

@@ -8,9 +8,9 @@ twelve Linear(2048) with 4096 samples, sixteen Linear(4096) with 8192 samples, a
 
 Programs and PyTorch (torch_times.py) run in turn, for several rounds. A ratio is the median of the
 rounds' ratios, because the machine's speed drifts, but not within a round. Without PyTorch, or
-where it sees no GPU, nothing is compared with it. A ratio above its bar is a failure; on a CPU only
-with AVX-512 and PyTorch, for which the bars were chosen. With --before each program is compared
-only with that of another build.
+where it sees no GPU, nothing is compared with it. A ratio above its bar is a failure; on a CPU, but
+for 07 over 06, only with AVX-512 and PyTorch, for which the bars were chosen. With --before each
+program is compared only with that of another build.
 """
 import argparse
 import json
@@ -119,7 +119,7 @@ def measure(arguments, row, builds):
 
 
 def print_ratios(rounds, row, word):
-    """Prints the ratios. Returns (whether none is above its bar, the row's cells of the table)."""
+    """Prints ratios, and bars after `word`. Returns (whether none is above its bar, the cells)."""
     print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio")
     good, cells, over_first = True, [str(row)], []
     for ours, other, bar in row.ratios:

@@ -14,7 +14,7 @@ work") or through torch.compile ("compiled"); FSDP2 ("fsdp"), also with CPUOfflo
 ("offload"). On one rank FSDP2 sends nothing, and copies parameters up on the stream that computes.
 The host waits for the GPU once a step, where the programs do: for the loss, between backward and
 update. Times lie between CUDA events; a step lasts from its beginning to the next one's. A llama is
-transformers', for FSDP2 block by block, with the faster kind of attention.
+a model of transformers, which FSDP2 shards by blocks; its faster kind of attention is taken.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
