@@ -32,7 +32,7 @@ RECORD = ROOT / "notes/systems.json"
 FOLDER = "zero für alle"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIMIT = 600  # seconds for the two commands
-# What apt-get says of packages that it knows and cannot bring, and ./tutorial when it called it.
+# What apt-get says of packages that it cannot bring, and ./tutorial when its apt-get has failed.
 ARCHIVE = re.compile("Failed to fetch|unmet dependencies|not valid yet|expired|Hash Sum mismatch|"
                      "Temporary failure|Could not (resolve|connect)|Connection (failed|timed out)")
 INSTALLING = re.compile(r"(?m)^(reading the lists of packages.*|installing \d+ packages) +failed$")
@@ -41,7 +41,7 @@ BITS = re.compile(r"(?m)^the same bits as the recorded runs: +yes$")
 
 
 class Skipped(Exception):
-    """Says why it cannot be tried here and now."""
+    """Says why a system cannot be tried here and now."""
 
 
 class Wrong(Exception):
@@ -112,7 +112,7 @@ def debootstrap(suite, path):
 
 
 def run_both(root):
-    """Runs README's two commands. Returns what each took and said last."""
+    """Runs README's two commands. Returns the time of each, and the last line of the second."""
     end, told = time.monotonic() + LIMIT, []
     for command in ("./tutorial demo", "./tutorial test"):
         start = time.monotonic()

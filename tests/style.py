@@ -20,7 +20,7 @@ SKIPPED = 77
 TOOLS = {"clang-format": (["clang-format-14", "clang-format"], [14], "clang-format 14"),
          "clang-tidy": ([*(f"clang-tidy-{n}" for n in range(16, 30)), "clang-tidy"], range(16, 99),
                         "clang-tidy 16 or later"),
-         "ruff": (["ruff"], [0], "ruff")}  # 0.17, say
+         "ruff": (["ruff"], [0], "ruff")}  # e.g. 0.17
 
 
 def found(tool):

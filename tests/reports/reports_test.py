@@ -3,10 +3,10 @@
 report.
 
 For each row an empty folder gets its `files`, each by an expression over names_of(), and the shell
-runs its line. There L FILE trains from these weights, T FILE N on these tokens of N kinds, both
-with a log, and plan asks the planner. `code` is the exit code, the expressions of `says` stand in
-what is printed, and `loss` are the log's first losses: right in all digits that are given. "base"
-means that they are, to the bit, those of the file `base`.
+runs its line. There `L FILE` trains a Llama from the weights in FILE, `T FILE N` one on the tokens
+in FILE, which are below N; both write a log. `plan` is the planner. `code` is the exit code, the
+expressions of `says` match what is printed, and `loss` are the log's first losses, to the digits
+that are given, or "base": each is exactly that of a run from the unchanged weights, `base`.
 """
 import json
 import os
@@ -67,8 +67,7 @@ def names_of(folder):
 
 @pytest.fixture(scope="module")
 def started(programs):
-    """Runs all rows, and last the base, on all cores. Returns of each its folder and its
-    outcome."""
+    """Runs all rows, and last BASE, on all cores. Yields a future of (folder, outcome) for each."""
     def start(line, folder):  # a line that hangs may ignore all signals but SIGKILL
         return programs.start(["timeout", "-s", "KILL", "40", "sh", "-c", line], folder,
                               PATH=f"{home}:{os.environ['PATH']}")
@@ -95,9 +94,8 @@ def started(programs):
 
 
 @pytest.mark.parametrize("at", range(len(ROWS)), ids=[f"{r['source']}: {r['what']}" for r in ROWS])
-def test_it_is_as_it_should_be(started, at):
-    """What is refused, is refused in one sentence of characters that a terminal shows, without a
-    log."""
+def test_a_row_ends_as_it_says(started, at):
+    """A refusal is one sentence of characters that a terminal shows, and leaves no log."""
     row, (folder, came) = ROWS[at], started[at].result()
     printed = came.out + came.err
     assert came.code == row["code"], came
@@ -113,6 +111,6 @@ def test_it_is_as_it_should_be(started, at):
             assert abs(loss - right) <= Decimal(1).scaleb(right.as_tuple().exponent) / 2, losses
 
 
-def test_the_page_counts_them():
+def test_the_page_counts_the_reports():
     reports = {report for row in ROWS for report in row["source"].split(", ")}
     assert f"**{len(reports)} reports**" in (ROOT / "notes/tested.md").read_text("utf-8")
