@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Trains the eight chapters on the same text and lays the fourteen runs beside each other.
 
-`./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
-recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not."""
+`./tutorial demo` calls this after building. It recomputes every claim from the programs' own logs
+and notes/digests.json: exit code 0 means that each claim holds, 1 that one does not."""
 import argparse
 import contextlib
 import itertools
@@ -19,9 +19,9 @@ from runs import (CHAPTERS, RESOURCES, ROOT, Failure, Programs, finish, folded, 
                   wrong_bytes, wrong_traffic)
 from trial import progress
 
-SHORT = ["--steps", 8]
+SHORT = ["--steps", 8]  # of the runs for the timeline
 # By task: options, if the reader does not give them; samples of a micro-batch (0: the program's
-# default); samples with which copies take long; steps.
+# default); the same for the timeline, so many that computation can hide messages; steps.
 TASKS = {"text": ({}, 0, 256, 200),
          "llama": ({"task": "llama", "heads": 4, "sequence": 64, "width": 128}, 4, 16, 200),
          "mlp": ({"task": "mlp"}, 0, 64, 20)}
@@ -42,7 +42,7 @@ def prepare(programs, options):
         run_06 = next(run for run in runs if run.number == "06")
         run_06.command += ["--save", str(options.out / "saved")]
         shutil.rmtree(options.out / "saved", ignore_errors=True)  # of an earlier demo
-    # The link (Gbit/s), bus and disk (GB/s) are so slow that it shows. Two ranks: each has a core.
+    # Link (Gbit/s), bus and disk (GB/s) are slow, so that waits show. Two ranks: each has a core.
     more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
                              options.out / f"more/{chapter}.trace", *SHORT, "--batch",
                              options.large, *of_all, dtype="fp32")
@@ -65,8 +65,8 @@ def prepare_chain(programs, options):
 
 
 def lost(runs):
-    """Yields a sentence for each run of 07 and 08 whose places together do not hold 06's bytes and
-    more: staging, in fp32 master weights on the host, and pieces of a state on a disk."""
+    """Yields a sentence for each run of 07 and 08 whose places together do not hold 06's bytes plus
+    staging, 07's master weights in fp32, and the host's pieces of the state on 08's disk."""
     for run in (run for run in runs if run.on_host):
         other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
         alone, every = (sum(place["total"]["resident"] for place in r.places.values())
@@ -81,7 +81,7 @@ def lost(runs):
 
 
 def claims(runs, ranks, chain):
-    """Yields (a claim of the tutorial, what contradicts it). The list is empty if it holds."""
+    """Yields (a claim of the tutorial, a list of what contradicts it, empty if it holds)."""
     def differing(runs, reference):
         compared = (findings.Comparison(run, reference) for run in runs)
         return [" ".join(findings.what(c)) for c in compared if c.parted or c.layers != []]

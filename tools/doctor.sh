@@ -5,7 +5,7 @@ row() { printf '%-12s%s\n' "$1" "${2:-missing}"; }
 
 first_line() { "$@" 2>/dev/null </dev/null | head -n 1; }
 
-mpi_state() { # mpi_state mpich|openmpi: prints its version and whether it works, or nothing
+mpi_state() { # mpi_state mpich|openmpi: prints its version and whether it works; without launcher, nothing
   if [ -z "$(launcher "$1")" ]; then return; fi
   version=$(first_line pkg-config --modversion "$(pkg_config_name "$1")")
   if ! have g++ || [ -z "$version" ]; then
@@ -31,7 +31,7 @@ python_module() { # python_module NAME: prints its version in the Python that ru
   first_line "$(python)" -c "from importlib.metadata import version; print(version('$1'))"
 }
 
-# Prints which MPI will be used, and why. Reads $where, and $mpich and $openmpi: what mpi_state printed.
+# Prints which MPI will be used, and why. $where: on CPU or GPUs. $mpich, $openmpi: from mpi_state.
 say_mpi() {
   why=
   for name in $(mpis); do

@@ -26,6 +26,7 @@ def line(*points, **has):
 
 
 def picture(height, title, subtitle, *parts):
+    """Returns an SVG file. parts: elements; those below the title and the subtitle's lines."""
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" viewBox="0 0 720 '
         f'{height}" font-family="{FONTS}" fill="#1f2328">',
@@ -115,7 +116,7 @@ def steps_over_ranks(plans, what):
     numbers = [step for step, after in pairwise(steps) if after > min(ms)]
     numbers = numbers[:next(at for at, step in enumerate(numbers) if step >= max(ms)) + 1]
     if len(numbers) > 7:
-        numbers = numbers[:1] + numbers[3::3]
+        numbers = numbers[:1] + numbers[3::3]  # each is ten times the one before
     if numbers[-1] < max(ms) or len(numbers) < 2:
         numbers.append(10 * numbers[-1])
     shares = ticks(0, max(8, *percent))

@@ -22,16 +22,16 @@ INJECT = "env LD_PRELOAD=build/tests/programs/libinjector.so FAULT="
 SAVED = "build/drill"
 
 
-def faulty(fault, words, program=SMALL):
+def faulty(fault, words, program=SMALL):  # run() replaces MPIEXEC; injector.cpp explains `fault`
     return [f"MPIEXEC -n 2 {INJECT}'{fault}' {program} {words}"]
 
 
-def by_rank(shell):  # because `-n 1 ONE : -n 1 OTHER` crashes the launcher of Open MPI 5.0.7
+def by_rank(shell):  # `-n 1 ONE : -n 1 OTHER` would crash the launcher of Open MPI 5.0.7
     return [f"MPIEXEC -n 2 sh -c '{shell}'"]
 
 
-# By name: what goes wrong; commands; the exit code, or codes, of each; a pattern that the last one
-# prints; a sentence on what the reader has seen.
+# By name: what goes wrong; commands; the exit code, or codes, of each; a pattern that the last two
+# lines of the last command match; a sentence on what the reader has seen.
 DRILLS = {
     "dies": (
         "a rank is killed", faulty("killed 1 reduce_scatter 4 1", "--steps 5 --quiet"), [KILLED],
@@ -91,11 +91,13 @@ DRILLS = {
 
 
 def run(mpiexec, _, commands, codes, says, seen):
+    """Runs a drill of DRILLS; raises a Failure if a code or the last lines are not as it says."""
     shutil.rmtree(SAVED, ignore_errors=True)
     rank = "OMPI_COMM_WORLD_RANK" if "openmpi" in mpiexec else "PMI_RANK"
     for command, code in zip(commands, codes, strict=True):
         command = command.replace("RANK", rank)
         words = shlex.split(command.replace("MPIEXEC", shlex.quote(mpiexec)))
+        # For textwrap a fault is one word: no-break spaces keep it on a line.
         shown = re.sub("FAULT='.*?'", lambda it: it[0].replace(" ", "\u00a0"), command)
         lines = textwrap.wrap(shown.replace("MPIEXEC", Path(mpiexec).name), WIDTH - 6,
                               break_on_hyphens=False)

@@ -7,8 +7,8 @@ chapter. At every save a copy of the checkout takes that file in place of its ow
 and runs the chapter's tests there. There are these exercises:
 
 * 01, which has no chapter before it: Adam's update of one element.
-* 02 to 05 and 07: the trainer. 06: the trainer with one slot, under a card of its own, which the
-  first diff of 06's page makes.
+* 02 to 05 and 07: the trainer. 06: the trainer with one slot, as the first diff of 06's page makes
+  it, under a card of its own.
 * 02b and 05b: the trainer with messages beside computation, as notes/changing/overlap.md makes it.
 * 06b and 08: the waits of the chapter's window, built with ThreadSanitizer.
 * 06c: a window that keeps the last layer, under formulas that notes/fsdp2.diff makes.
@@ -42,10 +42,11 @@ OVERLAP = ROOT / "notes/changing/overlap.md"
 
 
 class Exercise:
-    """The file that the reader edits, and its tests. If the file is not there, it is written."""
+    """`trainer`, the file that the reader edits, which is written if it is missing; `own`, its
+    solution; `texts`, {name: text} of other files that the copy needs; and `tests`."""
 
     def __init__(self, before, after, out, mpi, part=""):
-        self.number, self.after = after[:2] + part, after  # the number as ./tutorial takes it
+        self.number, self.after = after[:2] + part, after  # the number for ./tutorial
         of_window = None
         if after == STATE_WINDOW.parts[0]:
             of_window = STATE_WINDOW
@@ -166,6 +167,7 @@ def two_streams(trainer):
 
 
 def watch(exercise, once):
+    """Judges the file at every save, until everything holds; or once. Returns the exit code."""
     terminal = sys.stdout.isatty()
     while True:
         saved, start = exercise.saved(), time.monotonic()

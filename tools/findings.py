@@ -24,7 +24,7 @@ class Table:
         self.rows = [[str(cell) for cell in row] for row in self.rows]
 
     def words(self):
-        """Returns which columns are aligned on the left: the first, and those with words."""
+        """Returns which columns are aligned left: the first, and words (numbers may have e, x)."""
         return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
                 any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
@@ -54,7 +54,7 @@ class Comparison:
             pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
         self.same = not self.parted and not self.layers
-        self.whole = run.whole and run.told == reference.told
+        self.whole = run.whole and run.told == reference.told  # the same steps, from 1 on
         self.alike = self.same and self.layers == [] and self.whole  # nothing more to say
         # The largest difference of two losses; infinite if only one of the two is finite.
         self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)

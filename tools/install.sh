@@ -20,7 +20,7 @@ more_packages() {
 style_packages() { echo clang-format:style clang-tidy-16:style; } # not every system has version 16
 browser_packages() { echo chromium:pages fonts-dejavu-core:pages; }
 
-missing() { # missing LIST: prints its packages that are not installed; without apt-get, tools
+missing() { # missing LIST: prints its missing packages; without apt-get the missing tools, of any LIST
   if debian; then
     for package in $("$1"); do installed "${package%:*}" || echo "$package"; done
   else
@@ -29,7 +29,7 @@ missing() { # missing LIST: prints its packages that are not installed; without 
 }
 missing_names() { missing "$1" | cut -d : -f 1 | xargs; }
 
-apt_install() {
+apt_install() { # apt_install PACKAGE...: on a terminal asks first, but only once; dies if it fails
   root='' by_hand="as root: apt-get install $*"
   if [ "$(id -u)" -ne 0 ]; then
     have sudo || die 6 "installing needs root or sudo; by hand, $by_hand"

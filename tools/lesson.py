@@ -12,8 +12,8 @@ from runs import finish, folded
 from trainers import RANKS, ROOT, Picture
 
 LAYERS = (6, 6)  # parameters of the two layers, as in the model that `./tutorial narrate` tells
-CELL, LEFT = 17, 11
-CHANGED = " ".join("^" * size for size in LAYERS)
+CELL, LEFT = 17, 11  # characters: of a column of the picture, and of the names to its left
+CHANGED = " ".join("^" * size for size in LAYERS)  # stands below a column that is new
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
 rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements
 per parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole
@@ -21,7 +21,7 @@ layers; of the optimizer state pieces."""
 
 
 def cells(column, rank):
-    """Draws a kind of state, a Column, with a block for each element that this rank holds."""
+    """Draws a Column: a block for each element that the rank holds. Of a shard it holds a third."""
     block = "▄" if column.size == 2 else "█"
     row = " ".join("".join(block if column.share == 1 or i * RANKS // size == rank else "·"
                            for i in range(size)) for size in LAYERS)
@@ -29,13 +29,14 @@ def cells(column, rank):
 
 
 def total(columns):
+    """Returns the bytes of these columns on a rank, and their sum, as text."""
     held = [int(column.share * sum(LAYERS)) * column.bytes for column in columns]
     text = " + ".join(map(str, held))
     return f"{text} = {sum(held)}" if len(held) > 1 else text
 
 
 def claims(card):
-    """Returns {name: what the card says}, of what the picture does not show."""
+    """Returns {name: words} on what the card of a Picture says is sent, borrowed and copied."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
     layers = f"{'prefetch + ' if borrowed['and_prefetched'] else ''}{borrowed['parameters']}"
     borrows = f"{layers} of parameters, {borrowed['gradients']} of gradients"
@@ -50,7 +51,7 @@ def claims(card):
 
 
 def rows(card, before):
-    """Yields the lines of a Picture, in which all is marked that the Picture `before` lacks."""
+    """Yields the lines of `card`, a Picture; what the Picture `before` lacks is marked in them."""
     def marked(text, is_new, width=0):
         return trainers.painted(f"{text:<{width}}", "!" if is_new else " ")
 

@@ -9,7 +9,7 @@ from numpy_model import Case, initial_parameters, llama_logits
 from runs import folded
 
 PROMPT, COUNT = b"The ", 200
-SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # in a header
+SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # a header's order
 
 
 def read(path):
@@ -34,7 +34,7 @@ def write(case, parameters):
 
 
 def before_and_after(path, whose, steps):
-    """Yields what the weights of `whose` (words) write. A dot stands for a byte beyond ASCII."""
+    """Yields lines: what `whose` weights write. A dot replaces a byte that is not printable."""
     case, trained = read(path)
     for when, parameters in (("before training", initial_parameters(case)),
                              (f"after {steps} steps", trained)):

@@ -136,6 +136,7 @@ def elements(run):
 
 
 def different(layers, others):
+    """Returns, for each number of `layers`, whether the one in its place in `others` is another."""
     return [ours != theirs for both in zip(layers, others) for ours, theirs in zip(*both)]
 
 
@@ -145,7 +146,7 @@ def weights_apart(step):
 
 
 def part_apart(part):
-    """Counts the gradients in each layer's part number `part`, which the rank `part` owns."""
+    """Counts the gradients that differ in the part of each layer that rank `part` owns."""
     def found(run):
         ranks, align, parts = run.info["ranks"], run.info["options"]["align"], []
         for layers in (run.gradients(), run.right.gradients()):
@@ -210,7 +211,7 @@ MISTAKES = {
         "4 04_zero1 --dtype fp32 --width 40 --layers 3 --steps 20",
         "communicator on 4 ranks: the ranks are added in rank order, in fp32, and rounded once",
         *map(part_apart, range(4)))}
-SIDES = {"families": ("02", "05"), "ring": ("direct", "ring")}  # what others call right and wrong
+SIDES = {"families": ("02", "05"), "ring": ("direct", "ring")}  # names of two runs, both right
 
 
 class Mistake:

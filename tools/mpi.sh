@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# It chooses the MPI that the programs are built with. ./tutorial reads this file. Meson runs it as a
-# program; then it prints the MPIs that work, the one for -Dmpi=auto first, or why there is none.
+# It chooses the MPI that the programs are built with. ./tutorial reads this file, and sets $logs. Meson
+# runs it as a program; then it prints the MPIs that work, that for -Dmpi=auto first, or why none does.
 
 # Unless told so, Open MPI does not start as root, and does not start more ranks than cores. MPICH
 # ignores these variables.
@@ -22,7 +22,7 @@ pkg_config_name() { # prints the name that pkg-config knows; that of Open MPI's 
   if [ "$1" = openmpi ]; then echo ompi-c; else echo mpich; fi
 }
 
-# Ubuntu 24.04's MPICH starts each rank alone, in a world of its own.
+# An MPI is tried before use, because Ubuntu 24.04's MPICH starts each rank alone, in its own world.
 two_ranks() { # two_ranks mpich|openmpi: succeeds if two ranks see each other
   mkdir -p "$logs"
   program=$logs/two_ranks.$1

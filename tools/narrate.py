@@ -15,7 +15,7 @@ RANKS = 3
 # The model of 12 parameters, on the CPU: numbers are recorded only there, and of small models only.
 TINY = {"--task": "tiny", "--align": 1, "--steps": 1, "--device": "cpu"}
 TOLD_KINDS = ("parameters", "gradients", "communication")  # the story tells who borrows these
-SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # by task: its samples' names
+SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # by task: a sample's numbers
 
 
 def counted(count, word):
@@ -108,7 +108,7 @@ def row(memory, view):
 
 
 def decimal(cell):
-    """Returns a number or a word in seven places."""
+    """Returns a number or a word in seven characters."""
     if not isinstance(cell, str):
         cell = f"{cell:.0e}" if 0 < abs(cell) < 0.01 else f"{cell:z.3f}"
     return f" {cell:>6}"

@@ -35,6 +35,7 @@ BLOCK = re.compile(
     r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
+# How a shown command begins; SHOWN finds it in an indented line, after "$ ", or between backticks.
 COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:(?:mpirun|mpiexec|srun|salloc) -|build/[\w/]+/\w+ "
            r"|tools/\w+\.py |\. carried"
            r"|(?:meson|ninja|docker|git|diff|ruff|kill|sbatch|/usr/bin/python3) )"
@@ -45,10 +46,10 @@ SHOWN = re.compile(rf"^(?: {{4,}}| *\$ )({COMMAND}(?:.*\\\n)*.*)$"
 
 @dataclass
 class Diff:
-    old: str
-    new: str
-    before: str
-    after: str
+    old: str  # the name of the file that is read
+    new: str  # the name of the file that the changed text becomes
+    before: str  # lines of the old file
+    after: str  # what replaces them
     test: str  # the test that must fail after it, "" if it is no sabotage
     case: str  # the case of that test
     build: str  # the build in which that test fails: plain, or tsan (ThreadSanitizer)
@@ -65,7 +66,7 @@ class Diff:
 
 
 def changes(page, name=""):
-    """Yields the Diffs and the commands of a page's text, in order. name: the page's."""
+    """Yields the Diffs and the commands of a page's text, in order. name: of the page."""
     for block in BLOCK.finditer(page):
         paragraph = page[:block.start()].rstrip().rpartition("\n\n")[2]
         bold = re.match(r"\*\*([^*]+?)\.?\*\*", paragraph)

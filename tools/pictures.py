@@ -5,11 +5,11 @@ import itertools
 import math
 from html import escape
 
-# All have a middle luminance, so that they can be read on white and on nearly black. Any two are at
-# least 0.12 apart in Oklab, with every kind of colour vision. Curves differ in marks or dashes too.
+# All have a middle luminance, so that they can be read on white and on nearly black. Some pairs
+# look alike to colour-blind readers, so curves differ in marks or dashes, and slices in letters.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
-# In the order of their lanes. 07 has one stream of copies, 08 one for each direction.
+# The streams' colours, in the order of their lanes. 07 has one stream of copies, 08 one each way.
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
            "copies up": "#4b6e73", "copies down": "#ff5811", "host cores": "#7355be",
            "reads": "#1c50fb", "writes": "#a124ff"}
@@ -24,6 +24,7 @@ def text(share, y, words, anchor="start", kind=""):
 
 
 def rect(begin, end, y, height, colour):
+    """Returns a rectangle: begin and end are shares of the width, y and height are pixels."""
     return (f'<rect x="{100 * begin:.3f}%" width="{100 * (end - begin):.3f}%" y="{y}" '
             f'height="{height}" fill="{colour}"/>')
 
@@ -48,7 +49,7 @@ def figure(caption, colours, drawn, layout=""):
 
 
 def ticks(low, high):
-    """Returns two to five round numbers between low and high."""
+    """Returns two to five round numbers between low and high; at most one if these are equal."""
     power = 10 ** math.floor(math.log10(high - low)) if high > low else 1
     step = next(step for step in (power / 5, power / 2, power, 2 * power, 5 * power)
                 if (high - low) / step < 5)
@@ -56,7 +57,7 @@ def ticks(low, high):
 
 
 def axis(low, high, y, unit):
-    """Returns the numbers from low to high for the height y below a picture, and their unit."""
+    """Returns an axis' texts, at y pixels: round numbers from low to high, at the end a unit."""
     at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
     return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
             for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
@@ -64,7 +65,7 @@ def axis(low, high, y, unit):
 
 def bars(label, rows, most, size=1, unit=""):
     """Draws a bar for each row: (name, words on the right, [(length, colour)]). most: the length of
-    a full row. unit: the axis', which is `size` times a length's; without it there is no axis."""
+    a full row. unit: of the axis, one of it is `size` lengths; if it is empty there is no axis."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]

@@ -16,7 +16,7 @@ from runs import Failure
 from spans import exposed, kind, length, merged, shares, span
 
 COPIES = {"Memcpy HtoD": "to_device", "Memcpy DtoH": "to_host"}
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # the profiler's categories
 
 
 class Profile:
@@ -56,7 +56,7 @@ class Profile:
         self.period = (spans[-1][1] - spans[0][0]) / 1e3 / self.steps
 
     def own(self, slices, names):
-        """Yields each message, copy and computation, with its stream's name or, without, number."""
+        """Yields an event for each message, copy and computation. names: {stream: name}."""
         busy = defaultdict(float)  # by stream: when its last message ends
         for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
             category, name, args = event.get("cat"), event["name"], event.get("args", {})

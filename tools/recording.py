@@ -14,7 +14,7 @@ from runs import Failure, Programs, Run, text_in
 class Trace:
     """The events of some steps, by rank, as the file has them. Each event gets three more keys:
     `task`, what is done ("all_gather"), `layer`, the layer's number or None, and `stream`, the name
-    of the stream. `ts` and `dur` are in microseconds."""
+    of the stream. `ts` and `dur` are in microseconds. `steps` has the steps' numbers."""
 
     def __init__(self, path):
         """Throws Failure if the file is no trace of these programs."""
@@ -55,7 +55,7 @@ class Trace:
         return found
 
     def moments(self, *steps):
-        """Returns what program() does for all ranks: tuples with an event of each rank."""
+        """Returns tuples of an event of each rank, all at the same place of the program."""
         return zip(*(self.program(rank, *steps) for rank in range(len(self.events))), strict=True)
 
 
@@ -72,7 +72,7 @@ class Memory:
         return self.cells.setdefault(place, [None] * self.layers[view["layer"]]["size"])
 
     def write(self, view):
-        values = view.get("values", [None] * view["size"])  # the trace leaves out padding's values
+        values = view.get("values", [None] * view["size"])  # none of a large model, none of padding
         pads = ["pad"] * (view["size"] - len(values))
         self.layer(view)[view["start"]:view["start"] + view["size"]] = [*values, *pads]
 

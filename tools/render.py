@@ -25,7 +25,7 @@ WIDTH = 120  # of a line of prose
 
 class Block(Programs):
     """The numbers of one block. `blocks` has the numbers of all, as load() returns them."""
-    mpiexec, logs = [], Path()
+    mpiexec, logs = [], Path()  # Programs has them; here nothing is started
 
     def __init__(self, name, blocks):
         self.name, self.blocks = name, blocks
@@ -37,7 +37,7 @@ class Block(Programs):
         return Block(name, self.blocks)
 
     def get(self, what, measure):
-        """Returns the numbers measured as `what`. measure.py's get() calls measure(programs)."""
+        """Returns the numbers measured as `what`. In measure.py get() calls measure(programs)."""
         try:
             return self.blocks[self.name]["found"][what]
         except KeyError:
@@ -66,7 +66,7 @@ def load():
 
 
 def content(name, blocks):
-    """Returns a block's Markdown. Unless it is timeless, it ends with where and when."""
+    """Returns a block's Markdown, with where and when it was measured if that matters."""
     maker, *arguments = name.split()
     if maker not in TABLES:
         raise Failure(f"there is no table {maker!r}; there are {', '.join(TABLES)}")

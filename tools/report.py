@@ -14,7 +14,7 @@ import counts
 import findings
 from runs import WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes, wrong_traffic
 
-SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}
+SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}  # on a terminal
 
 
 def text_of(table):

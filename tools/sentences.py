@@ -10,8 +10,8 @@ TITLES = {title: [{*word.split("|")} for word in title.split()] for title in SEN
 
 
 def say(which, true, **values):
-    """Returns the sentence `which` (short, now or why) with its {values}; "" if there is none. By
-    `true`, the words that hold of an event, a section is chosen, as sentences.ini explains."""
+    """Returns the sentence `which` (short, now or why) with its {values}; "" if there is none. The
+    words of `true` hold for an event and choose a section, as sentences.ini explains."""
     for title, words in TITLES.items():
         if which in SENTENCES[title] and all(true & word for word in words):
             return SENTENCES[title][which].format(**values)

@@ -2,9 +2,9 @@
 # This is `./tutorial test`; ./tutorial reads this file. It runs passes. A pass is a build with its own
 # options and the tests in it that a setup or a suite of Meson chooses (tests/meson.build).
 
-# pass NAME TOOLS SETUP TARGETS CHOICE...: configures a build with the options SETUP (none: the
-# user's build), builds TARGETS (none: all), and runs the tests CHOICE. If one of TOOLS is missing, the
-# pass is skipped.
+# pass NAME TOOLS SETUP TARGETS CHOICE...: configures a build with the options SETUP (none: the user's
+# build), builds TARGETS (none: all), and runs the tests CHOICE. If one of TOOLS is missing, the pass is
+# skipped. Adds to $results a line for tools/test_results.py.
 pass() {
   pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
   shift 4
@@ -17,7 +17,7 @@ pass() {
     [ -f "$folder/build.ninja" ] ||
       phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
     phase "building $pass" compile "$folder" $targets
-    # It runs one test more than there are cores, because some tests mostly wait.
+    # Meson runs one test more at a time than there are cores, because some tests mostly wait.
     ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
       --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
   ) || code=$?
@@ -45,8 +45,8 @@ run_tests() {
     no_gpu=-Dcuda=disabled unit=tests/unit/unit_tests ranks=tests/ranks/test
     chapters=$(for c in 0?_*; do echo "$c/$c"; done)
     on_ranks=$(for c in communicator 0?_*; do echo "${ranks}_$c"; done)
-    # With -O3 sanitized code takes six times as long to compile. -Db_lundef=false is needed because the
-    # program brings the sanitizer's symbols. A race's report names lines only with debug information.
+    # With -O3 sanitized code takes six times as long to compile. With Clang, Meson warns of sanitizers
+    # unless -Db_lundef=false is set. A race's report names lines only with debug information.
     sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
     pass asan '' "$sanitized=address,undefined" \
       "$unit $on_ranks $chapters tests/programs/libinjector.so" --setup sanitizer

@@ -13,8 +13,8 @@ from textwrap import fill
 
 from runs import finish
 
-SKIPPED = 77  # the exit code by which Meson knows a skipped test
-LATE = "124"  # the exit code of `timeout`
+SKIPPED = 77  # by this exit code Meson knows a skipped test; also this script's if none passed
+LATE = "124"  # the exit code of `timeout` when the time is over
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words: it failed
 
 

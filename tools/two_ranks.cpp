@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Do two ranks see each other? `./tutorial` asks each MPI before it builds with one.
+// Ends with 0 if two ranks see each other. tools/mpi.sh tries each MPI with it before a build.
 #include <mpi.h>
 
 int main(int argc, char** argv) {

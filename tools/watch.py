@@ -27,8 +27,10 @@ MODEL = TINY | {"--layers": 3, "--seed": 2}
 # are the host's copies of what a disk holds. The host has room for three pieces, a layer each.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
-PIECES, LANDING = {"master": "N", "momentum": "n", "variance": "w"}, "L"
+PIECES = {"master": "N", "momentum": "n", "variance": "w"}
+LANDING = "L"  # the host's memory for a gradient that its cores add to another
 PHASES = ("forward", "backward", "update")
+# Of a frame. phase: which needs the event; during: in which the host asks for it.
 FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
           "now why").split()
 
@@ -54,7 +56,7 @@ def row(view):
 
 
 def told_of(event):
-    """Returns whether the page shows the event: it is work, or it lends memory for a layer."""
+    """Returns whether the page shows the event: work but no clearing, a slot lent or given back."""
     return event["name"] != "clear" if event["ph"] == "X" else event["args"]["lent"]
 
 

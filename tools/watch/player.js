@@ -17,7 +17,7 @@ const SIGNS = {
   adam: "■a", add: "■+", add_squares: "■+", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r",
   sums: "↕s", to_host: "↓d", to_device: "↑u", read: "⇑i", write: "⇓o", borrow: "△", give: "▽",
   start: "|", end: "|"};
-// What is shown: chapter a, beside it b (a chapter, "broken" or nothing), at moment k.
+// What is shown: chapter a (0 is 01), beside it b (a chapter, "broken" or ""), at moment k.
 const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
 const $ = id => document.getElementById(id);
 
@@ -36,7 +36,7 @@ const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const upTo = n => Array.from({length: n}, (_, i) => i);
 const short = name => name.split("_").slice(0, 2).join(" ");
 const brief = label => label.replace(/(eter|ient) slot/, ". slot");
-/** "gradient slot 0": parameter slots and gradient slots are counted apart. */
+/** Names a slot's row, as "gradient slot 0". The slots of each kind are counted from 0. */
 function slotName({rows}, row) {
   const alike = rows.filter(of => of[1] && of[0] === row[0]);
   return `${ROWS[row[0]][0].slice(0, -1)} slot ${alike.indexOf(row)}`;
@@ -452,7 +452,7 @@ function draw(k, said) {
   app.views.forEach(drawBytes);
   go(k, said);
 }
-/** Shows other runs, at the event that is shown now, or else at the first that differs. */
+/** Shows other runs: at the event shown now, or at the first; a broken run where it first differs. */
 function choose(a, b = "") {
   const was = app.views[0].frame.is;
   Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
