@@ -271,7 +271,7 @@ class Work:
     pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
     # Ranks among which a layer is cut: a group of ranks that holds a whole model (hybrid sharding).
     shards: int = 0  # 0: all ranks are one group
-    near: int = 0  # ranks among which backward gathers (ZeRO++'s hpZ; 0: as forward)
+    near: int = 0  # ranks among which a step gathers again what it has gathered (hpZ; 0: all)
     bucket: int = 0  # elements of gradients per message, without a window (0: a layer a message)
 
     def times(self, machine):
@@ -280,14 +280,13 @@ class Work:
         cut = self.shards or self.n if card.stage else self.n
         part = {kind: 1 if how == "replicated" else cut for kind, how in card.held.items()}
         near = self.near if 0 < self.near < cut else cut
-        gathers, uses = 0, 2 * len(self.trained)  # gathers so far; layers' uses in a micro-batch
+        gathers = defaultdict(int)  # so far, by step
         memory = machine.host_memory if card.copied["to_host"][1] else machine.memory
         leaves = [(size, 1) for size in self.trained]
         if self.bucket and not card.prefetches:
             leaves = closed(self.trained, self.bucket)
 
-        def ms(what, l):
-            nonlocal gathers
+        def ms(what, l, step):
             size = self.trained[l] if l is not None else 0
             if what in ("forward", "backward"):
                 done = (self.forward if what == "forward" else self.backward)[l]
@@ -295,8 +294,8 @@ class Work:
             if what == "sums":
                 return machine.ring(16 * self.n, self.n)
             if what == "all_gather" and card.prefetches:
-                among = near if gathers % uses >= uses // 2 else cut
-                gathers += 1
+                gathers[step] += 1
+                among = cut if gathers[step] <= len(self.trained) else near
                 return machine.ring(self.width * self.gathered[l], among)
             if what == "all_gather" and card.sent["update"][0]:
                 return machine.ring(self.width * size, cut)
@@ -324,7 +323,7 @@ class Work:
             if what == "divide" and self.accumulate == 1:
                 moves = 0
             return over(moves * self.width * size / part["gradients"], memory)
-        return lambda what, l, step: [ms(what, l)]
+        return lambda what, l, step: [ms(what, l, step)]
 
     def figures(self, machine, prefetch=1, beside=False, ends=False):
         """Returns a step's {figure: ms}. It plays at most three micro-batches, because each further

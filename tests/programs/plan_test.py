@@ -606,7 +606,7 @@ def test_a_steps_time_in_deepspeed(folder):
 
 def test_hybrid_shards_and_a_near_gather(folder):
     """32 layers of 128 elements are cut among 4 of 16 ranks. These 4 send each other parts; once a
-    step four replicas add up gradients. In ZeRO++ backward gathers among 4 ranks."""
+    step four replicas add up gradients. ZeRO++ gathers a layer again among 4 ranks."""
     words = "--params 4096 --ranks 16 --accumulate 3 --chapter"
     for chapter, backward in (("06", 6), ("05", 3), ("03", 2)):
         of, cut = rank(f"{words} {chapter} --shards 4"), 16 if chapter == "03" else 4
@@ -618,6 +618,7 @@ def test_hybrid_shards_and_a_near_gather(folder):
                                     '{"stage": 3, "zero_hpz_partition_size": 4}}')
     of = rank(f"{words} 06 --deepspeed {folder}/ds.json")
     assert of.elements["backward"] == 3 * (4096 * 15 // 16 + 4096 * 3 // 4)
+    assert of.elements["forward"] == 4096 * 15 // 16 + 2 * 4096 * 3 // 4
 
 
 def test_a_step_over_ranks(folder):

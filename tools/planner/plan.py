@@ -347,18 +347,20 @@ class Rank:
                 # To the host go gradients if the optimizer is there, else new parameters.
                 size = gradient if what == "to_host" and card.offloads else parameter
                 self.copied[what] += times * size * shard
-        if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # backward gathers among hpz ranks
-            self.elements["backward"] -= q.accumulate * (
-                (cut - 1) * shard - (q.hpz - 1) * elements["full"] // q.hpz)
+        if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # not in a step's first gathers
+            saved = (cut - 1) * shard - (q.hpz - 1) * elements["full"] // q.hpz
+            self.elements["backward"] -= q.accumulate * saved
+            self.elements["forward"] -= (q.accumulate - 1) * saved
         if cut < n and not frozen:
             self.collectives += 2 * layers  # replicas all-reduce their shards of gradients
 
     def bytes_sent(self, q, cut):
         """Adds what replicas send to backward's elements; returns the bytes of all elements."""
         width, replicas = BYTES[q.dtype], self.ranks // cut
-        between = 2 * (replicas - 1) * measured(q, q.counted[0], cut)["shard"] // replicas
-        gathers = 1 if self.card.stage == 3 else 0  # in backward, beside the reduce-scatter
-        gradients = self.elements["backward"] // (1 + gathers) + between
+        shard = measured(q, q.counted[0], cut)["shard"]  # of what is trained
+        between = 2 * (replicas - 1) * shard // replicas
+        gradients = between + (q.accumulate * (cut - 1) * shard if self.card.stage == 3 else
+                               self.elements["backward"])
         self.elements["backward"] += between
         return width * sum(self.elements.values()) + gradients * ((q.sends or width) - width)
 

@@ -234,6 +234,8 @@ def sends(q, plan):
     text, groups = "nothing", plan.ranks // cut_among(q, plan.card, plan.ranks)
     if plan.sent:
         replicas = f" and 2/N x {groups - 1}/{groups} between replicas" if groups > 1 else ""
+        if plan.card.theirs and plan.card.stage == 3 and 1 < q.hpz < plan.ranks:
+            replicas = f", with {q.hpz} for N where a step gathers a layer again"
         each = ", each" if len(q.parts) > 1 else ""
         text = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}{each} "
                 f"x (N - 1)/N{replicas}, in {plural(plan.collectives, 'message')} to each rank")
