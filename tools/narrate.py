@@ -199,7 +199,7 @@ def followed(trace, run, layer, element):
     if any(line.endswith(")") or ") " in line for line in told):
         yield "in parentheses: stored, but not used by this event"
     if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
-        yield "in the order in which the host asks, which may be ahead of use"
+        yield "in the program's order: layers are gathered ahead, the last one twice in a row"
     yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
     yield from told
 

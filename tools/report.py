@@ -98,11 +98,8 @@ th:first-child, .word {{ text-align: left }}
 <body>
 <h1>What your runs show</h1>
 <p>{words}</p>
-<main>
-{body}
-</main>
-</body>
-</html>
+<main>{body}</main>
+</body></html>
 """
 
 
