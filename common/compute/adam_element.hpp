@@ -6,15 +6,15 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1,
-/// with both corrections as factors), decoupled weight decay (Loshchilov and Hutter, 2019).
+/// The factors of update t (from 1), the same for all parameters: of Adam (Kingma and Ba, 2015,
+/// Algorithm 1) and of decoupled weight decay (Loshchilov and Hutter, 2019).
 struct AdamScalars {
-  float grad_factor;  // unscales and clips
+  float grad_factor;  // removes the loss scale and clips
   float beta1, one_minus_beta1;
   float beta2, one_minus_beta2;
   float decay;  // 1 - lr * weight_decay
   float step_size;  // lr / (1 - beta1^t)
-  float inverse_correction;  // 1 / sqrt(1 - beta2^t)
+  float inverse_correction;  // of the variance's root: 1 / sqrt(1 - beta2^t)
   float eps;
 };
 
@@ -23,10 +23,10 @@ struct AdamState {
   View weights;  // the master weights; with --dtype fp32 the parameters themselves
   View momentum;
   View variance;
-  View params{};  // rounded copy of the weights, to compute with; empty, or the weights: no copy
+  View params{};  // gets the rounded weights; empty, or the weights' own memory: no copy is made
 };
 
-/// grad: as stored, widened to fp32. weight, momentum and variance are read and written.
+/// Updates weight, momentum and variance. grad: as stored (with the loss scale), widened to fp32.
 HOST_DEVICE inline void adam_element(const AdamScalars& s, float grad, float& weight,
                                      float& momentum, float& variance) {
   const float g = grad * s.grad_factor;

@@ -7,7 +7,7 @@
 #include "memory/call_site.hpp"
 
 namespace zero {
-/// Returns that time, but at most 30 years, so that a clock's time plus it fits into 64 bits.
+/// Returns a duration of at most 10^18 ns (31 years): a clock's time plus it fits into 64 bits.
 inline std::chrono::nanoseconds modelled_time(double nanoseconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e18)));
 }
@@ -26,14 +26,14 @@ struct Link {
   }
 };
 
-/// Sleeps, but spins the last 100 microseconds: sleepers wake late, a yield costs a time slice.
+/// Sleeps, but spins for the last 100 us: a sleeping thread wakes late, as does one that yields.
 void sleep_precisely_until(std::chrono::steady_clock::time_point end);
 
-/// Calls move() in a stream's task, then sleeps until `time` has passed since it began. time 0: no
-/// sleep. way: the name of this wait in traces.
+/// Calls move() in a stream's task, then sleeps until `time` has passed since move() began. time 0:
+/// no sleep. on: the stream's kernels, which move() uses. way: the name of the sleep in traces.
 void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, const auto& move) {
   if (time.count() == 0) return move();
-  wait_for(on.record());  // a GPU may not have computed yet what it sends
+  wait_for(on.record());  // a GPU may still be computing what is moved
   const auto arrival = std::chrono::steady_clock::now() + time;
   move();
   wait_for(on.record());
@@ -45,10 +45,10 @@ inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
   return modelled_time(bus.gb_per_s > 0 ? static_cast<double>(bytes) / bus.gb_per_s : 0);
 }
 
-/// Queues to = from, of one size and dtype. Between the host and a device, or a disk, the stream is
-/// that device's, or disk's, whose bus takes the time and counts the bytes.
+/// Queues to = from, of one size and dtype. A copy between the host and a device needs a stream of
+/// that device, between the host and a disk one of the disk: its bus sets the time, counts bytes.
 inline void copy(Stream& stream, ConstView from, View to, CallSite = {}) {
-  expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
+  expect(from.size == to.size && from.dtype == to.dtype, "copy: both have one size and dtype");
   Kernels& on = stream.kernels();
   if (from.place() == to.place()) {
     return stream.run(work_on("copy", {from}, {to}, Work::Type::copy),
@@ -57,7 +57,7 @@ inline void copy(Stream& stream, ConstView from, View to, CallSite = {}) {
   const Direction direction = direction_to(to.place());
   Work work = work_on("", {from}, {to}, Work::Type::transfer);
   work.what = copy_names[work.bus()][direction];
-  expect(work.bus() == stream.device().place, "a copy on a stream of the device, or of the disk");
+  expect(work.bus() == stream.device().place, "copy: use a stream of the device or disk");
   const char* const way = work.bus() == Place::disk ? "the disk" : "the bus";
   stream.run(work, [=, &on, &bus = stream.device().bus] {
     move_over(way, time_over(bus, to.bytes()), on, [&] { on.copy(from, to); });

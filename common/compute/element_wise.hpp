@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Element-wise work, once for both devices: a device's `each` and `add_sum` apply a body to
-// operands, which overlap nowhere or element by element.
+// Element-wise operations, written once for CPU and GPU, whose `each` and `add_sum` call a body for
+// each element. Two operands are separate, or the same elements: they never overlap with a shift.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/kernels.hpp"
 
 namespace zero {
-/// Elements that a body only reads, only writes, or both: so nothing is moved in vain.
+/// An operand that a body only reads, only writes, or both: no element is loaded or saved in vain.
 template <class T, bool is_read, bool is_written> struct Elements {
   using Element = T;
   static constexpr bool read = is_read, written = is_written;
@@ -20,7 +20,7 @@ template <class T> using InOut = Elements<T, true, true>;
 
 struct Initialise {
   Generator random;
-  std::uint64_t number;
+  std::uint64_t number;  // index of element 0's random number
   float scale, offset;
   template <class T> HOST_DEVICE void operator()(std::int64_t i, T& x) const {
     x = narrow<T>(random.uniform(number + i) * scale + offset);
@@ -34,7 +34,7 @@ struct Divide {
   }
 };
 
-/// By store()'s rule. Two bodies, because a CPU's loop that asks which is meant computes both.
+/// store() with either Write. Two bodies, because a vector loop that tests `write` computes both.
 struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
     store(place, widen(x), Write::overwrite);
@@ -46,7 +46,7 @@ struct Add {
   }
 };
 
-/// y = relu(sum + bias), where there is a bias. On a GPU cuBLAS does it.
+/// y = sum + bias (if any), through a ReLU if `relu`. For CPUs: on a GPU cuBLAS does it.
 struct BiasRelu {
   bool relu;
   template <class X, class T, class... Bias>
@@ -58,7 +58,7 @@ struct BiasRelu {
   }
 };
 
-/// dy = 0 where a ReLU has cut off y.
+/// dy = 0 where y, the output of a ReLU, is 0.
 struct Mask {
   template <class T> HOST_DEVICE void operator()(std::int64_t, T y, T& dy) const {
     dy = narrow<T>(widen(y) > 0 ? widen(dy) : 0.0f);
@@ -76,7 +76,7 @@ struct AdamBody {
   }
 };
 
-// Bodies of sums return a term. On the CPU element i goes to partial sum i mod `lanes`.
+// A sum's body returns a term. A CPU adds element i's to partial sum i mod `lanes`: a fixed order.
 
 struct Square {
   static constexpr int lanes = 8;
@@ -88,7 +88,7 @@ struct Square {
 
 struct SquaredError {
   static constexpr int lanes = 1;
-  float factor;
+  float factor;  // of the gradient: scale / number of elements
   template <class T> HOST_DEVICE double operator()(std::int64_t, T y, float target, T& dy) const {
     const float difference = widen(y) - target;
     dy = narrow<T>(2 * difference * factor);
@@ -96,8 +96,8 @@ struct SquaredError {
   }
 };
 
-/// The operations that are nothing but a body. Base: a Kernels. Backend derives from this and has
-/// elements<T>(view): its memory; each(count, body, operands ...);
+/// Those of Kernels' operations that only call a body. Base: Kernels, or a class derived from it.
+/// Backend derives from this and has elements<T>(view), a pointer; each(count, body, operands ...);
 /// add_sum(sums, total, divisor, count, body, operands ...): total += the terms' sum / divisor.
 template <class Backend, class Base = Kernels> class ElementWise : public Base {
  public:

@@ -5,11 +5,12 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
+/// What the numbers are for: initial weights, or samples. Their values 0 .. 5 never change.
 enum class RandomStream { weights, inputs, positions, codes, teacher_in, teacher_out };
 
-/// splitmix64: advance by the golden gamma, then scramble.
 constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
 
+/// One step of the generator splitmix64: adds golden_gamma, then scrambles the bits.
 HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   z += golden_gamma;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;

@@ -14,9 +14,9 @@ class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
   /// Called when work or a wait begins or ends on the calling thread, whose phase and step are in
-  /// `here`. On the trainer's thread it is a phase, or a wait for a stream, and `on` is null.
+  /// `here`. On the trainer's thread `work` is a phase or a wait for a stream; `on` is null.
   virtual void on_work(const Work& work, Kernels* on, bool begins) = 0;
-  /// Called when the trainer's thread puts a task on the stream. Returns the task's `here.order`.
+  /// Called when the trainer's thread puts a task on the stream. Returns its number, for traces.
   virtual int on_queued() { return 0; }
 };
 
@@ -24,8 +24,8 @@ class StreamObserver {
 struct Here {
   int step = 0;  // of the whole run, from 1; 0: set-up
   Phase phase = Phase::setup;  // the phase that needs the work: traffic is counted under it
-  Phase during = Phase::setup;  // the phase that the host has reached; it may run ahead
-  int order = 0;  // of a stream's task: its number in the order of the program
+  Phase during = Phase::setup;  // the host's own phase, in which it may queue work of a later one
+  int order = 0;  // of a stream's task: what on_queued() returned for it
   StreamObserver* observer = nullptr;  // is told of this thread's phases and waits; null: nobody is
   Stream* stream = nullptr;  // whose task this thread performs; null: none
   const TaskScope* task = nullptr;  // the outermost task of this thread; null: none

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A device's work. Each Stream has one Kernels: on the CPU a call does work, on a GPU queues it.
+// A device's operations. A Stream has a Kernels: on a CPU a call does the work, on a GPU queues it.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -17,32 +17,32 @@ class DeviceEvent {
  public:
   explicit DeviceEvent(Device& device) : device(device) {}
   virtual ~DeviceEvent() = default;
-  Device& device;  // may be gone before the event: passed() leaves it alone
-  /// Throws Error (resources) when the device has failed.
+  Device& device;  // may be destroyed before the event; passed() does not use it
+  /// Whether the device has come to this place. Throws Error (resources) when it has failed.
   virtual bool passed() const = 0;
   /// Returns when it was passed, by the host's clock. Only for passed events of record_time().
   virtual std::chrono::steady_clock::time_point time() const = 0;
 };
-/// Null: a place that has been passed.
+/// A null pointer stands for a place that has been passed.
 using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;
 
-/// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
+/// The sizes of a linear layer's matrix products: `batch` rows of `inputs` and `outputs` numbers.
 struct LinearShape {
   std::int64_t batch, inputs, outputs;
-  bool bias;  // stored behind the weight
+  bool bias;  // whether there is one; it is stored behind the weight
   std::int64_t weights() const { return inputs * outputs; }
 };
 
-/// A text's tokens, of 1 or 2 bytes. Sample s begins at the random number positions.bits(s), modulo
-/// the number of places at which a sample and the token behind it fit.
+/// A text's tokens. Sample s begins at token positions.bits(s), modulo the number of places at
+/// which a sample and the token behind it fit.
 struct TokenSource {
-  const std::byte* text;
+  const std::byte* text;  // in the device's memory; a Data owns it
   std::int64_t length;  // in tokens
-  std::int64_t token_bytes;
+  std::int64_t token_bytes;  // 1 or 2
   std::int64_t sequence;  // tokens of a sample
   Generator positions;
 
-  /// Returns token i of that sample; i = sequence: the token behind the sample.
+  /// Returns token i of a sample; if i == sequence, the token behind the sample.
   HOST_DEVICE std::int64_t token(std::int64_t sample, std::int64_t i) const {
     const auto places = static_cast<std::uint64_t>(length - sequence);
     const auto at = static_cast<std::int64_t>(positions.bits(sample) % places) + i;
@@ -51,21 +51,21 @@ struct TokenSource {
   }
 };
 
-/// Two matrices, inputs x hidden and hidden x outputs, fp32, and the generator of inputs.
+/// The teacher whose answers toy, mlp and tiny learn: targets = (random inputs) x first x second.
 struct TeacherSource {
-  ConstView first, second;
+  ConstView first, second;  // (inputs, hidden) and (hidden, outputs), fp32
   std::int64_t inputs, outputs;
   Generator random_inputs;
   static constexpr std::int64_t hidden = 16;
 };
 
-/// Bytes for a GPU's products: cuBLAS's workspace, and room for products before they are added.
+/// Bytes of a GPU: for cuBLAS's workspace, and for a product before it is added to the gradients.
 inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
-/// A micro-batch has at most so many tokens: a GPU sorts them in that room, with 8 bytes a token.
-inline constexpr std::int64_t most_tokens = product_room_bytes / 8;
-/// Products leave so many multiprocessors to messages, and NCCL has at most so many blocks. A
-/// product's block stays to its end, and one of NCCL's fills a multiprocessor.
+/// A Llama's micro-batch has at most so many tokens: a GPU sorts them in product_room_bytes.
+inline constexpr std::int64_t most_tokens = product_room_bytes / 8;  // 8 bytes a token
+/// Matrix products leave so many multiprocessors to NCCL, which starts at most so many blocks, each
+/// as large as a multiprocessor. If products took all, messages would wait for a product's end.
 inline constexpr int message_blocks = 16;
 
 /// Views of a call lie on the kernels' device and do not overlap, unless its comment says so.
@@ -76,8 +76,8 @@ class Kernels {
   // ---- Order ----
   /// Returns the place at which all work handed over so far is done.
   virtual DeviceEventPtr record() = 0;
-  /// The same, and the event knows its time() once it is passed. begin: an earlier event of this
-  /// kind, whose reading of both clocks is used. Returns null on the CPU: the time is now.
+  /// The same, and the event knows its time() once it is passed. begin: an earlier event of
+  /// record_time(), whose reading of both clocks is used again. On a CPU null: the time is now.
   virtual DeviceEventPtr record_time(const DeviceEventPtr& begin = nullptr) = 0;
   /// Makes all work handed over from now on start after that event, which may be another stream's.
   virtual void wait(const DeviceEventPtr& event) = 0;
@@ -87,16 +87,15 @@ class Kernels {
   // ---- Memory ----
   /// to = from, of the same size and dtype; either may lie in the host's memory.
   void copy(ConstView from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
-  /// The same for `bytes` bytes.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
-  /// A sample has each token's code, a row of `codes` (256, numbers), and predicts the next token.
+  /// Inputs: for each byte of a sample its code, a row of `codes` (256 rows). Target: the next one.
   virtual void text_samples(const TokenSource& source, ConstView codes, std::int64_t first,
                             View inputs, View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
-  /// A sample has its tokens as numbers in fp32, and predicts the next token of each.
+  /// Inputs: a sample's tokens, as numbers in fp32. Targets: for each of them the next token.
   virtual void token_samples(const TokenSource& source, std::int64_t first, View inputs,
                              View targets) = 0;
 
@@ -104,20 +103,20 @@ class Kernels {
   /// part[i] = random.uniform(number + i) * scale + offset.
   virtual void initialise(View part, const Generator& random, std::uint64_t number, float scale,
                           float offset) = 0;
-  /// Call it once, before the products below. room: bytes of a GPU's memory; the CPU takes none.
+  /// Call it once, before the products below. room: bytes of a GPU's memory, product_room_bytes.
   virtual void reserve_products(std::int64_t room) = 0;
-  /// y = relu(x W^T + b).
+  /// y = x W^T + b, through a ReLU if `relu`. params: W (outputs, inputs), then b, if any.
   virtual void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
                               bool relu) = 0;
-  /// dy becomes 0 where a ReLU cut off the outputs y (no y: nowhere). grads = dy^T x for the weight
-  /// and dy's column sums for the bias, stored or added by store() (dtype.hpp); padding 0.
+  /// First dy becomes 0 where y, the ReLU's output, is 0 (empty y: no ReLU). grads = dy^T x for the
+  /// weight and dy's column sums for the bias, stored or added by store() (dtype.hpp); padding 0.
   virtual void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
                                       View grads, Write write) = 0;
   /// dx = dy W, for the dy that linear_backward_params left.
   virtual void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
                                      View dx) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; grad_output = its
-  /// gradient * scale. targets: a class a row.
+  /// gradient * scale. targets: one class per row.
   virtual void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
                              View grad_output, Sums& sums) = 0;
   /// Adds the elements' mean squared error to sums.totals.loss; grad_output = its gradient * scale.
@@ -126,58 +125,57 @@ class Kernels {
 
   // ---- Gradients ----
   virtual void clear(Sums& sums) = 0;
-  /// Waits until sums.totals.loss and sums.totals.squares are what the device has added up.
+  /// Waits for the device, and sets sums.totals to what it has added up since clear().
   virtual void fetch(Sums& sums) = 0;
   /// Divides every element by divisor and rounds once.
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.totals.squares.
   virtual void squared_norm(ConstView values, Sums& sums) = 0;
-  /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
-  /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
+  /// shard = the mean of the ranks' parts, or shard + the mean, by store(). Parts are added in rank
+  /// order in fp32, divided once. own: this rank's, may be shard; received: the others', in order.
   virtual void ordered_mean(ConstView own, int rank, ConstView received, View shard,
                             Write write) = 0;
 
   // ---- The update ----
-  /// Applies adam_element to each; writes rounded weights to state.params, which may overlap grads.
+  /// Applies adam_element() to all. state.params gets the rounded weights, and may overlap grads.
   virtual void adam(const AdamScalars& scalars, const AdamState& state, ConstView grads) = 0;
 
-  // ---- For a Llama alone: a row is a token's, or a token's and a head's ----
+  // ---- For a Llama only: a row belongs to a token, or to a token and a head ----
   /// y (tokens, width) = the rows of the table (vocabulary, width) that `tokens` (fp32) name.
   virtual void embed(ConstView tokens, ConstView table, View y) = 0;
-  /// grads = for each row of the table the sum of dy's rows that it became, in their order, stored
-  /// or added; padding 0.
+  /// Row t of grads, the table's gradient, is the sum, in order, of dy's rows whose token is t,
+  /// stored or added; padding 0.
   virtual void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) = 0;
   /// y = x / sqrt(mean of x^2 + 10^-6) * gain, row by row. x, y: (rows, size of gain).
   virtual void rms_norm(ConstView x, ConstView gain, View y) = 0;
-  /// dx = the gradient of x, stored or added as `how` says; grads = that of the gain, as `write`
-  /// says. dy becomes the terms of the gain's gradient.
+  /// dx = the gradient of x, stored or added as `how` says; grads = the gain's, as `write` says. dy
+  /// is overwritten by the terms whose column sums are the gain's gradient.
   virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how,
                                  View grads, Write write) = 0;
-  /// by_kv_head = the heads of by_token. rope_cos_sin (tokens, head_dim), fp32: half of a row are
-  /// cosines, half sines, by which elements i and i + head_dim / 2 of a head turn. Empty: none do.
+  /// Copies heads from by_token to by_kv_head (HeadsShape), and turns elements i, i + head_dim / 2
+  /// of each by rope_cos_sin: (tokens, head_dim), fp32, cosines, then sines; empty: no turn.
   virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token,
                            ConstView rope_cos_sin, View by_kv_head) = 0;
-  /// Copies the heads back to by_token, and turns them back.
+  /// Copies the heads back to by_token, and turns them by the negative angles.
   virtual void merge_heads(const HeadsShape& shape, ConstView by_kv_head, ConstView rope_cos_sin,
                            const Matrix& by_token) = 0;
   /// Forms `count` products of a (rows x inner) and b (inner x columns) in fp32, and rounds once.
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
                         std::int64_t columns, const ConstMatrices& a, const ConstMatrices& b,
                         const Matrices& to) = 0;
-  /// Replaces a row's scores by the softmax of scores * scale as far as the row sees, then zeros.
+  /// A row of scores becomes the softmax of scores * scale over tokens that it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
-  /// grad_output, the gradient of what causal_softmax made, becomes that of the scores.
+  /// grad_output, at first the gradient of attention_probs, becomes the gradient of the scores.
   virtual void softmax_backward(const CausalRows& rows, ConstView attention_probs, float scale,
                                 View grad_output) = 0;
-  /// y (rows, hidden) = gate / (1 + e^-gate) * up, of gate_up (rows, 2, hidden): gate, up.
+  /// y (rows, hidden) = gate / (1 + e^-gate) * up. gate_up (rows, 2, hidden) has both.
   virtual void swiglu(ConstView gate_up, std::int64_t hidden, View y) = 0;
-  /// gate_up becomes the gradient of gate and up.
+  /// gate_up is overwritten by its own gradient.
   virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View gate_up) = 0;
   /// y = y + x, rounded.
   virtual void add(ConstView x, View y) = 0;
 };
 
-// Defined in make_kernels.cpp, or, of a GPU, in cuda/.
 /// Makes the kernels of a new stream. urgent: a GPU begins their work before that of other streams.
 std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent = false);
 namespace cuda {

@@ -4,7 +4,7 @@
 #include "memory/names.hpp"
 
 namespace zero {
-/// load is a part of forward: the samples of a micro-batch.
+/// load, a part of forward, writes the samples of a micro-batch.
 enum class Phase { setup, load, forward, backward, update };
 template <>
 inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backward", "update"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// exp and log of fp32 with the same bits everywhere, which C libraries do not give: in double, by
-// operations that IEEE 754 fixes and no build contracts, rounded once.
+// exp and log of fp32 with the same bits everywhere, which C libraries do not give: computed in
+// double by operations that IEEE 754 fixes (no build contracts them to an FMA), then rounded once.
 #pragma once
 #include <limits>
 #include <numbers>
@@ -12,14 +12,14 @@ namespace zero {
 /// becomes vectors. x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor series to r^9 / 9!. The
 /// rest is at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r.
 HOST_DEVICE inline double portable_exp_wide(double x) {
-  constexpr double round = 0x1.8p52;  // what it is added to becomes an integer, in the low bits
+  constexpr double round = 0x1.8p52;  // y + round has y, rounded to an integer, in its low bits
   const double shifted = x * std::numbers::log2e + round;
   const double r = x - (shifted - round) * std::numbers::ln2;
   double power = 1 / 362880.0;
   for (const double factorial : {40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) {
     power = power * r + 1 / factorial;
   }
-  // n becomes the exponent: the shift drops what is above it.
+  // The low bits, n + 1023, become the exponent; the shift drops all higher bits.
   const std::uint64_t two_to_n = (std::bit_cast<std::uint64_t>(shifted) + 1023) << 52;
   return power * std::bit_cast<double>(two_to_n);
 }
@@ -35,7 +35,7 @@ HOST_DEVICE inline float portable_sigmoid(float x) {
   return (x < 0 ? power : 1.0f) / (1 + power);
 }
 
-/// Cosine and sine of an angle from 0 to 1, in double, by their Taylor series.
+/// Cosine and sine of an angle of 0 to 1 radians, in double, by their Taylor series.
 struct CosSin {
   double cosine = 1, sine = 1;
 };

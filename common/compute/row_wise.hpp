@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Work on rows, once for both devices: a device's `each_row` and `each_row_sum` apply a
-// body to rows of operands, which overlap nowhere or element by element.
+// Operations on rows, written once for CPU and GPU, whose `each_row` and `each_row_sum` call a body
+// for each element of each row. For operands that overlap see element_wise.hpp.
 #pragma once
 #include <cmath>
 
@@ -15,7 +15,7 @@ struct Strided {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
 };
-/// Row r is row numbers[r] of a table.
+/// Row r is row numbers[r] of a table, whose rows have `elements` elements.
 struct Named {
   const float* numbers;
   std::int64_t elements;
@@ -23,7 +23,7 @@ struct Named {
     return static_cast<std::int64_t>(numbers[row]) * elements;
   }
 };
-/// Row r is the code of token r, counted over all samples from `first` on.
+/// Row r is the code of token r. Tokens are counted from sample `first` on.
 struct Codes {
   TokenSource source;
   std::int64_t first, elements;
@@ -31,8 +31,8 @@ struct Codes {
     return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
 };
-/// Rows are numbered by sequence, head of keys, token and head, the head fastest. Strides count
-/// elements, in multiples of `elements`. Numbers have 32 bits, which a GPU divides far faster.
+/// A row per head of a token, numbered by sequence, head of keys, token, head; the head changes
+/// fastest. Strides count elements, in multiples of `elements`. Divisions have 32 bits, for GPUs.
 struct HeadRows {
   std::int64_t heads, tokens, kv_heads;
   std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;
@@ -56,7 +56,7 @@ template <class Operand, class Begins> Rows(Operand, Begins) -> Rows<Operand, Be
 
 // ---- Bodies ----
 
-struct TokenAndNext {
+struct TokenAndNext {  // token i, counted from sample `first` on, and the next one
   TokenSource source;
   std::int64_t first;
   HOST_DEVICE void operator()(std::int64_t i, float& token, float& next) const {
@@ -65,7 +65,7 @@ struct TokenAndNext {
     next = static_cast<float>(source.token(sample, at + 1));
   }
 };
-struct Behind {
+struct Behind {  // the token behind sample first + i, which is to be predicted
   TokenSource source;
   std::int64_t first;
   HOST_DEVICE void operator()(std::int64_t i, float& target) const {
@@ -99,11 +99,11 @@ struct SwiGluBackward {
   }
 };
 
-// Bodies with sums have a term for each element of a row, and then are given the row's sums.
+// A body with `sums` gives as many terms for each element, and then gets their sums over the row.
 
 struct RmsNorm {
   static constexpr int sums = 1;
-  float count;
+  float count;  // elements of a row
   static HOST_DEVICE float inverse_root(float mean) { return 1 / std::sqrt(mean + 1e-6f); }
   template <class T> HOST_DEVICE void term(float* to, T x, T, T) const {
     to[0] = widen(x) * widen(x);
@@ -116,7 +116,7 @@ struct RmsNorm {
 struct RmsNormBackward {
   static constexpr int sums = 2;
   float count;
-  Write how;
+  Write how;  // dx is stored or added
   template <class T> HOST_DEVICE void term(float* to, T dy, T gain, T x, T) const {
     to[0] = widen(x) * widen(x);
     to[1] = widen(dy) * widen(gain) * widen(x);
@@ -130,7 +130,7 @@ struct RmsNormBackward {
   }
 };
 
-/// Where a probability is 0, the mask may have hidden the token. Then grad_output may be anything.
+/// Ignores grad_output where prob is 0: the mask may hide the token, and grad_output be anything.
 struct SoftmaxBackward {
   static constexpr int sums = 1;
   float scale;
@@ -143,9 +143,9 @@ struct SoftmaxBackward {
   }
 };
 
-/// The operations that are nothing but such a body. Base: an ElementWise. Backend has
-/// each_row(rows, count, body, Rows ...); each_row_sum(rows, count, body, Rows ...);
-/// column_sums(dy, grads, write).
+/// Those of Kernels' operations that only call such a body. Base: an ElementWise. Backend has
+/// each_row(rows, count, body, Rows ...); each_row_sum(the same), both for `count` elements of a
+/// row; column_sums(dy, grads, write): stores or adds dy's column sums.
 template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;
@@ -265,7 +265,7 @@ template <class Backend, class Base> class RowWise : public Base {
                   const To& to) {
     const std::int64_t half = shape.head_dim / 2;
     const std::int64_t heads = shape.sequences * shape.tokens * shape.kv_heads * shape.heads_per_kv;
-    expect(heads >> 32 == 0, "the numbers of heads have 32 bits");
+    expect(heads >> 32 == 0, "a head's number must have 32 bits");
     if (rope_cos_sin.size == 0) return on().each_row(heads, shape.head_dim, Round(), from, to);
     const auto second = [=](auto rows) {
       rows.first.at += half;

@@ -108,7 +108,7 @@ void Stream::perform(const Task& task) {
   const TaskScope scope(task.work.value_or(Work{.type = Work::Type::wait}), name_);
   if (!task.work) return task.call();
   part(*task.work, task.call);
-  last_ = {task.work->what, Work::Type::wait, task.work->layer};  // what waits for record() show
+  last_ = {task.work->what, Work::Type::wait, task.work->layer};
 }
 
 Event Stream::record() {

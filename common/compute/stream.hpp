@@ -11,7 +11,7 @@
 namespace zero {
 struct RecordedEvent {
   DeviceEventPtr event;  // the device passes it when the stream's work so far is done
-  Work last;  // what the stream did last before the event
+  Work last;  // what the stream did last before the event, for traces
 };
 /// A point in a stream's work, passed or still to come. An Event() has been passed.
 using Event = std::shared_future<RecordedEvent>;
@@ -44,10 +44,9 @@ class Stream {
   void synchronise();
 
   Device& device() const { return device_; }
-  /// Returns the kernels with which this stream's tasks work.
   Kernels& kernels() const { return *kernels_; }
 
-  /// Calls task(). Observers of a stream's task hear `work` begin, and end even if task() throws.
+  /// Calls task(). In a stream's task its observer hears `work` begin, and end even if it throws.
   static void part(const Work& work, const auto& task) {
     struct Part {
       explicit Part(const Work& work) : work(work) { tell(true); }
@@ -78,7 +77,7 @@ class Stream {
   Device& device_;
   StreamObserver* const observer_;  // null: nobody observes
   const std::unique_ptr<Kernels> kernels_;
-  Work last_;  // what the thread that performs the tasks did last
+  Work last_;  // the last task's, which a wait for record() shows; the tasks' thread sets it
   std::unique_ptr<Worker> worker_;  // null when synchronous. Last: its thread uses all others
 };
 }  // namespace zero

@@ -15,13 +15,13 @@ using namespace std::chrono;
 
 /// The watchdog counts ticks, which pass only while this process runs.
 constexpr auto tick = 50ms;
-/// If no task can name the rank that it waits for, the watchdog waits longer: a peer may name it.
+/// If no task names the rank for which it waits, the watchdog waits longer: another rank may know.
 constexpr auto others_first = 1s;
 /// A stronger order would order threads, so that ThreadSanitizer would see fewer races.
 constexpr auto relaxed = std::memory_order_relaxed;
 
 std::atomic<int> begun = 0, ended = 0;  // tasks
-std::atomic<milliseconds> standstill{};  // from the limit on; until then 0
+std::atomic<milliseconds> standstill{};  // time without an end, once it is `limit` or more; else 0
 
 /// The last task that began, except waits: what they wait for says more. Read at a standstill only.
 struct {

@@ -15,9 +15,9 @@ struct Work {
   const char* what = "a task";  // of a wait: what is waited for. Must never be freed
   Type type = Type::compute;
   int layer = -1;  // of the model; -1: of no layer
-  std::int64_t elements = 0;  // written; of a message: sent by this rank
+  std::int64_t elements = 0;  // see work_on(); of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
-  std::vector<ConstView> reads{}, writes{};  // of activations only what an MLP writes, for traces
+  std::vector<ConstView> reads{}, writes{};  // for traces; few activations are among them
 
   /// Returns where the first view lies that is written, or else read; without views: the device.
   Place place() const {
@@ -31,7 +31,7 @@ struct Work {
   }
 };
 
-/// Makes a task's Work; takes layer and elements from the first view that it writes, or else reads.
+/// Makes a task's Work. Layer, elements, bytes are of the first view that it writes, or else reads.
 inline Work work_on(const char* what, std::vector<ConstView> reads, std::vector<ConstView> writes,
                     Work::Type type = Work::Type::compute) {
   const ConstView of = writes.empty() ? reads.at(0) : writes[0];

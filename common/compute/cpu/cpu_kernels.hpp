@@ -17,7 +17,7 @@ struct Power {
     power = portable_exp((widen(x) - largest) * scale);
   }
 };
-/// share = power / sum * factor, rounded.
+/// prob = power / sum * factor, rounded.
 struct Share {
   float sum, factor;
   template <class T> void operator()(std::int64_t, float power, T& prob) const {
@@ -27,7 +27,7 @@ struct Share {
 
 class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  public:
-  /// threads: how many share Adam's work.
+  /// threads: how many share the work of an Adam that also writes rounded weights.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
 
   DeviceEventPtr record() override { return nullptr; }
@@ -139,7 +139,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       const std::int64_t width = dy.size / tokens.size;
       T* grad = elements<T>(grads);
       if (write == Write::overwrite) std::fill(grad, grad + grads.size, T{});
-      std::vector<std::int64_t> rows(tokens.size);  // those of a token side by side, in their order
+      std::vector<std::int64_t> rows(tokens.size);  // a token's rows side by side, in order
       const auto token = [&](std::int64_t row) { return elements<float>(tokens)[row]; };
       std::iota(rows.begin(), rows.end(), 0);
       std::ranges::stable_sort(rows, {}, token);
@@ -198,7 +198,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
         const std::int64_t count = std::min(block, shard.size - start);
         const auto part = [&](std::size_t r) { return In<T>{sources[r] + start}; };
         each(count, Round(), part(0), Out<float>{sum});
-        std::size_t r = 1;  // two in a pass, as the sum goes to the cache and back for each
+        std::size_t r = 1;  // two ranks in a pass, because each loads and stores the sum
         for (; r + 1 < sources.size(); r += 2) {
           each(count, add_two, part(r), part(r + 1), InOut<float>{sum});
         }
@@ -216,15 +216,15 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   template <class Body, class... Operands>
   static void each(std::int64_t count, Body body, Operands... operands) {
-    // Nothing overlaps but element by element, so that the loop becomes vectors of whatever width.
+    // Operands overlap element by element at most, so vectors of any width have the same result.
     on_wide_vectors([=] {
 #pragma GCC ivdep
       for (std::int64_t i = 0; i < count; ++i) visit(i, body, operands...);
     });
   }
 
-  /// Runs Adam with a copy on the team, block by block, each of which is rounded to the copy by a
-  /// second loop, because one loop would lack vector registers.
+  /// Adam that also writes rounded weights to `copy`. The team shares it. Block by block a second
+  /// loop does the rounding, because a single loop would lack vector registers.
   template <class T>
   void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
             InOut<float> momentum, InOut<float> variance, Out<T> copy) {
@@ -266,7 +266,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   template <class Body, class... Operands>
   static void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
                       Body body, Operands... operands) {
-    // Terms in vectors of any width, then sums that wait for each other in vectors of `lanes`.
+    // Forms `some` terms in vectors of any width, then adds them to `lanes` sums, in a fixed order.
     constexpr std::int64_t lanes = Body::lanes, some = 32;
     static_assert(some % lanes == 0);
     std::array<double, lanes> partial{};
@@ -297,7 +297,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  private:
   static constexpr std::int64_t block = 1024;  // elements that stay in the first-level cache
 
-  /// to (`width`) = the sum of those rows of from, in this order, stored or added.
+  /// to (`width` elements) = the sum of these rows of `from`, in this order, stored or added.
   template <class T>
   static void sum_rows(const T* from, std::span<const std::int64_t> rows, std::int64_t width,
                        Write write, T* to) {
@@ -319,8 +319,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     return combine_row<1>(count, widen(row[0]), larger, wide, In<T>{row})[0];
   }
 
-  /// Each element has n terms. For each of them returns what `combine` makes of `none` and of all
-  /// elements' terms. Element i goes to part i mod 16.
+  /// Each element has n terms. For each of the n returns what `combine` makes of `none` and of all
+  /// elements' terms. Element i's go to part i mod 16, so no vectors' width changes a bit.
   template <int n, class Combine, class Term, class... Operands>
   static std::array<float, n> combine_row(std::int64_t count, float none, Combine combine,
                                           Term term, Operands... operands) {
@@ -376,7 +376,6 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     };
     between(read(operands, i)...);
   }
-  /// Does not read elements that a body only writes.
   template <class Operand> static auto read(const Operand& from, std::int64_t i) {
     return Operand::read ? from.at[i] : typename Operand::Element();
   }

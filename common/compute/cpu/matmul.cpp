@@ -5,8 +5,8 @@
 
 namespace zero {
 namespace {
-// The blocks of a product, in fp32 elements. What is named as in BLIS (Van Zee and van de Geijn,
-// 2015): mc rows of a, kc elements of a sum and nc columns of b at a time.
+// The blocks of a product, in fp32 elements. BLIS (Van Zee and van de Geijn, 2015) has these names:
+// a block takes mc rows of a, kc terms of each sum and nc columns of b.
 constexpr std::int64_t mc = 48, most_kc = 256, most_nc = 256;
 constexpr std::int64_t area = std::int64_t{32} << 10;  // most elements of kc x nc, and of sums
 constexpr std::int64_t padding = 16;  // so that rows of a power of two lie in different cache sets
@@ -18,7 +18,7 @@ constexpr std::int64_t up_to_16(std::int64_t count) { return (count + 15) / 16 *
 
 struct Space {
   float b[area];  // panel after panel
-  float sums[area + 16 * most_nc];  // which are transposed by whole sixteens of rows
+  float sums[area + 16 * most_nc];  // 16 rows more: transposition reads whole sixteens
   float a[mc * (most_kc + padding)];
   float transposed[panel_columns * (most_kc + padding)];  // a block before or after transposition
 };
@@ -37,7 +37,7 @@ void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::i
       for (std::int64_t i = 0; i < rows; ++i) {
         const T* source = from + i * from_row;
         float* target = to + i * to_row;
-        // Short runs of far rows: too little for the machine to guess what comes next.
+        // Rows are short runs far apart: too little for the machine to prefetch by itself.
         const std::int64_t rows_ahead = i + 4 < rows ? 4 * from_row : 0;
         std::int64_t left = columns;
         for (; left >= panel_columns; left -= panel_columns) {
@@ -52,7 +52,7 @@ void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::i
   });
 }
 
-/// Packs that block of b as panels in space.b; sums of lanes behind its last column are not read.
+/// Packs b's block (inner_count, count) as panels. Sums of lanes behind its columns are not read.
 void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
             std::int64_t count, Space& space) {
   if (!b.transposed) {
@@ -68,7 +68,7 @@ void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, 
   }
 }
 
-/// Sets the product's left operand: that block of a, in space.a, or where it lies if that will do.
+/// Sets product.a: a's block (count, inner_count), in space.a, or in place if fp32 and read once.
 void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
             std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
@@ -95,10 +95,10 @@ template <class Finish>
 void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::int64_t k,
               std::int64_t n, float* result, std::int64_t result_row, Space& space,
               const Finish& finish) {
-  expect(m > 0 && k > 0 && n > 0, "a product has elements, and each is a sum");
+  expect(m > 0 && k > 0 && n > 0, "a product's rows, columns and terms are more than 0");
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);
-  // A multiple of 16: so that the last panel's transposition ends with it.
+  // A multiple of 16, so that transposition, by sixteens, writes nothing behind the last panel.
   const std::int64_t kc = std::min(area / nc / 16 * 16, most_kc);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
                          std::int64_t columns, float* sums, std::int64_t sums_row) {
@@ -156,7 +156,7 @@ const MicroKernel& micro_kernel() {
 
 void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result, std::int64_t result_row) {
-  expect(columns % 16 == 0, "a product is formed in its place by whole vectors");
+  expect(columns % 16 == 0, "columns must be a multiple of 16");
   alignas(64) Space space;
   multiply(a, b, rows, inner, columns, result, result_row, space, [](auto...) {});
 }
@@ -173,7 +173,7 @@ void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::
   if (a.transposed || !b.transposed || rows > columns) {
     return multiply(a, b, rows, inner, columns, nullptr, 0, space, finish);
   }
-  // Both lie along `inner`; one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
+  // Both lie along `inner`, so one is transposed: a, the smaller. b^T a^T is (a b)^T, bit by bit.
   multiply({b.elements, b.row_stride}, {a.elements, a.row_stride, true}, columns, inner, rows,
            nullptr, 0, space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,

@@ -10,18 +10,18 @@
 #include "compute/machine.hpp"
 
 namespace zero {
-/// Those that this machine can run, the widest first.
+/// Returns the micro-kernels that this machine can run, the widest vectors first.
 std::vector<const MicroKernel*> micro_kernels();
 
 template <class Loop> [[WIDE_LOOP]] void with_wide_vectors(const Loop& loop) { loop(); }
 
-/// For element-wise loops. Their multiplications and additions are never contracted.
+/// Calls an element-wise loop: on x86 compiled for AVX2, if it is there. Nothing becomes an FMA.
 template <class Loop> void on_wide_vectors(const Loop& loop) {
   static const bool wide = &micro_kernel() != &plain;
   wide ? with_wide_vectors(loop) : loop();
 }
 
-/// Elements of one row of a product, from that column on.
+/// `count` elements of row `row` of a product, from column `column` on.
 struct RowPart {
   std::int64_t row, column, count;
   const float* values;
@@ -32,7 +32,7 @@ struct RowPart {
 void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 
-/// The same, formed in its place, which is neither operand: one copy less. result_row: elements
+/// The same, formed in `result`, which is neither operand: one copy less. result_row: elements
 /// between the starts of its rows. Throws std::logic_error when columns is no multiple of 16.
 void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result, std::int64_t result_row);

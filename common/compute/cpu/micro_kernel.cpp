@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Compiled once for each instruction set (meson.build): LANES floats a vector, FUSED multiply-adds.
-// Includes nothing shared: the linker might give other files these instructions, too.
+// Includes no inline functions, of which the linker might give other files this file's copy.
 #include "compute/cpu/micro_kernel.hpp"
 
 namespace zero {
 namespace {
 constexpr int lanes = LANES;
-// Two vectors of sums a row fill the registers: 32, or AVX2's 16.
+// With two vectors of sums for each row a tile nearly fills 32 registers, or AVX2's 16.
 constexpr int most_rows = lanes == 8 ? 6 : 12;
 using Vector [[gnu::vector_size(4 * lanes)]] = float;
 using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] = float;
@@ -14,10 +14,10 @@ using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] 
 Vector load(const float* from) { return *reinterpret_cast<const InMemory*>(from); }
 void store(Vector x, float* to) { *reinterpret_cast<InMemory*>(to) = x; }
 
-/// Returns a * b + sum, rounded once: a compiler may round twice. a - 0 is a in each lane, -0 too.
+/// Returns a * b + sum, rounded once. a - Vector{} is a in each lane; a + Vector{} would lose -0.
 Vector fused(float a, Vector b, Vector sum) { return FUSED(a - Vector{}, b, sum); }
 
-/// `rows` rows and `vectors` vectors of columns of the sums, which stay in registers.
+/// Forms the sums of `rows` rows and `vectors` vectors of columns, which stay in registers.
 template <int rows, int vectors>
 void tile(const PanelProduct& product, std::int64_t row, std::int64_t column) {
   float* sums = product.sums + row * product.sums_row + column;
@@ -59,11 +59,11 @@ void multiply(const PanelProduct& product) {
   if (column < product.columns) columns_of<1>(product, column);
 }
 
-template <int... i> struct Numbers {};
+template <int... i> struct Numbers {};  // std::integer_sequence, without its header
 template <int n, int... i> struct UpTo : UpTo<n - 1, n - 1, i...> {};
 template <int... i> struct UpTo<0, i...> { using Type = Numbers<i...>; };
 
-/// x, y: rows a and a + step. In each 2 step columns x's right half and y's left half swap.
+/// x, y: rows a and a + step. In each 2 * step columns x's right and y's left half change places.
 template <int step, int... i> void exchange(Vector& x, Vector& y, Numbers<i...>) {
   const Vector upper = x, lower = y;
   x = __builtin_shufflevector(upper, lower, (i & step ? lanes + i - step : i)...);

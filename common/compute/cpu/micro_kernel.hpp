@@ -4,10 +4,10 @@
 #include <cstdint>
 
 namespace zero {
-/// Columns of a packed panel, which lie side by side.
+/// Columns of a packed panel. A panel's rows follow each other without gaps.
 inline constexpr std::int64_t panel_columns = 32;
 
-/// All in fp32.
+/// What MicroKernel::multiply() reads and writes. Strides (a_row, ...) count elements.
 struct PanelProduct {
   const float* a;  // (rows, inner): element (i, k) lies at i * a_row + k * a_inner
   std::int64_t a_row, a_inner;
@@ -15,7 +15,7 @@ struct PanelProduct {
   float* sums;  // (rows, columns): element (i, j) lies at i * sums_row + j
   std::int64_t sums_row;
   std::int64_t rows, inner, columns;
-  bool add;  // to what is in sums; else it is written over
+  bool add;  // whether to add to sums; if not, they are overwritten
 };
 
 struct MicroKernel {
@@ -27,9 +27,9 @@ struct MicroKernel {
   void (*transpose)(const float* from, std::int64_t from_row, std::int64_t rows,
                     std::int64_t columns, float* to, std::int64_t to_row);
 };
-/// A build has those of its kind of machine.
+/// A build defines those of its CPU family only.
 extern const MicroKernel plain, avx2, avx512, neon;
-/// The widest that this machine can run, or what ZERO_VECTORS (environment) names. Throws Error
-/// (usage) if that is not here.
+/// Returns the widest that this machine can run, or the one that the environment's ZERO_VECTORS
+/// names. Throws Error (usage) if this machine cannot run that one.
 const MicroKernel& micro_kernel();
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Several cores for one loop over independent elements: who does which decides no bit.
+// Threads that share a loop over independent elements. Which thread does which changes no bit.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -10,10 +10,10 @@
 #include <vector>
 
 namespace zero {
-/// Has threads that wait without computing, and end with the Team. One thread at a time calls it.
+/// Its threads sleep between calls, and end with the Team. One thread at a time may call it.
 class Team {
  public:
-  static constexpr std::int64_t piece = 16 << 10;  // elements; a core that is late takes fewer
+  static constexpr std::int64_t piece = 16 << 10;  // elements; a slow core takes fewer pieces
 
   /// threads: at least 1, the caller's own among them. The others start when they are first needed.
   explicit Team(int threads) : others_(threads - 1) {}
@@ -23,9 +23,9 @@ class Team {
     begin_.notify_all();
   }
 
-  /// Calls task(first, some) for each piece of [0, count) and waits; a throw ends the process.
+  /// Calls task(first, size) for each piece of [0, count) and waits. A throw ends the process.
   void each_piece(std::int64_t count,
-                  const std::function<void(std::int64_t first, std::int64_t some)>& task) noexcept {
+                  const std::function<void(std::int64_t first, std::int64_t size)>& task) noexcept {
     if (count <= piece) return task(0, count);
     for (std::jthread& other : others_) {
       if (!other.joinable()) other = std::jthread([this] { serve(); });

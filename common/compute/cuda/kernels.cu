@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A GPU's kernels. Samples have the CPU's bits, because they are added up in the same order.
+// A GPU's kernels. A teacher's samples have the CPU's bits, because sums have the same order.
 #include "compute/cuda/launch.cuh"
 #include "compute/row_wise.hpp"
 
@@ -14,9 +14,9 @@ struct SumsOnGpu {
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
-constexpr int teacher_rows = threads / TeacherSource::hidden;
+constexpr int teacher_rows = threads / TeacherSource::hidden;  // samples of a block
 
-/// Each thread forms one hidden number of a sample, inputs upwards, from tiles of its block.
+/// Each thread sums one hidden number of a sample, inputs in rising order, from the block's tiles.
 template <class T>
 __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::int64_t rows,
                                T* inputs, float* targets) {
@@ -70,7 +70,7 @@ constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
 
 /// partial[chunk * columns + column] = sum of dy over that chunk's rows: each lane adds its rows in
-/// rising order, then the lanes are added so. With a y, Mask changes dy first.
+/// rising order, then the lanes are added in rising order. If y is not null, Mask changes dy first.
 template <int width, class T>
 __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_t columns,
                                std::int64_t chunk_rows, float* partial) {
@@ -100,7 +100,7 @@ __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_
   partial[blockIdx.y * columns + column] = all;
 }
 
-/// bias = the sums of the chunks' partial sums, upwards, stored or added.
+/// bias = the sums of the chunks' partial sums, in rising order, stored or added.
 template <class T>
 __global__ void column_sum(const float* partial, std::int64_t columns, unsigned chunks, T* bias,
                            Write write) {
@@ -228,13 +228,13 @@ __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   visit_row<width>(rows.end, divide, x);
 }
 
-/// order: each block's rows by token and number. Each thread counts the rows before its row.
+/// Sorts a block's rows by token, then number, into `order`: a thread counts rows before its own.
 __global__ void sort_block(const float* tokens, std::int64_t count, std::int32_t* order) {
   __shared__ float others[threads];
   const int self = static_cast<int>(threadIdx.x);
   std::int64_t place = std::int64_t{blockIdx.x} * threads;
   const std::int64_t row = place + self;
-  const float token = row < count ? tokens[row] : 1e9f;  // behind the last, larger than any
+  const float token = row < count ? tokens[row] : 1e9f;  // no row: sorted behind all tokens
   others[self] = token;
   __syncthreads();
   for (int k = 0; k < threads; ++k) place += others[k] < token || (others[k] == token && k < self);
@@ -252,7 +252,7 @@ __device__ std::int64_t behind(const float* tokens, const std::int32_t* order, s
   return low;
 }
 
-/// Merges runs of `size` sorted rows by pairs. A row goes behind the other run's rows before it.
+/// Merges sorted runs of `size` rows by pairs. A row's place: how many rows of both come before it.
 __global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t size,
                            const std::int32_t* from, std::int32_t* to) {
   const std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x;
@@ -265,7 +265,7 @@ __global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t
   to[at + place - (second ? at / size * size : other)] = from[at];
 }
 
-/// Each block takes a row in that order, and `threads` columns. A token's first row adds up all.
+/// Each block takes a row in sorted order, and `threads` columns. A token's first row sums all.
 template <class T>
 __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* order,
                                       std::int64_t count, const T* dy, std::int64_t width, T* grads,
@@ -274,14 +274,14 @@ __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* o
   const std::int64_t column = std::int64_t{blockIdx.y} * threads + threadIdx.x;
   const float token = tokens[order[first]];
   if (column >= width || (first > 0 && tokens[order[first - 1]] == token)) return;
-  // Found before the sum, of which the GPU then loads many rows at a time.
+  // Found first: a sum of known length loads many rows at a time.
   const std::int64_t end = behind(tokens, order, first, count, [=](float x) { return x == token; });
   float sum = 0;
   for (std::int64_t at = first; at < end; ++at) sum += widen(dy[order[at] * width + column]);
   store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
 }
 
-/// Defines what Runtime leaves open.
+/// Implements those of Kernels' operations that Runtime does not.
 class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime>> {
  public:
   using RowWise::RowWise;
@@ -305,14 +305,14 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
 
   void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
                               View grads, Write write) override {
-    // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
-    // What overwrites is cut alike: products of other sizes may be added in another order.
+    // Write::add forms a product in product_room_, in parts that fit: 8 n rows (aligned), fewer, or
+    // part of one. Write::overwrite has the same parts: other sizes may have another order of sums.
     const std::int64_t size = bytes_of(grads.dtype);
     const bool even = reinterpret_cast<std::uintptr_t>(grads.data) % 16 == 0 &&
                       shape.inputs * size % 16 == 0;  // then each part begins at a multiple of 16
     const std::int64_t room = (product_room_->bytes() - (even ? 0 : 16)) / size;
     const std::int64_t width = std::clamp<std::int64_t>(shape.inputs, 1, room);
-    // Parts of about one size: a last one of few rows would read all inputs for these.
+    // Parts have about one size, because even a last part of few rows reads all inputs.
     const std::int64_t most = room / width, eights = most < 8 ? 1 : 8;
     const std::int64_t parts = blocks_for(shape.outputs, most / eights * eights);
     const std::int64_t step = blocks_for(shape.outputs, parts * eights) * eights;
@@ -332,7 +332,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
         const ConstMatrix inputs{x.part(first, x.size - first), shape.inputs};
         const View to = grads.part(row * shape.inputs + first, rows * columns);
         View product = to;
-        // Aligned as it would be in its place: else cuBLAS might choose another order.
+        // The product is aligned like `to`: else cuBLAS might choose another order of sums.
         const auto begin = reinterpret_cast<std::uintptr_t>(to.data) % 16;
         if (write == Write::add) product.data = product_room_->data() + begin;
         multiply(1, rows, shape.batch, columns, {grad_outputs}, {inputs}, {{product, columns}});
@@ -374,7 +374,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) override {
     const std::int64_t count = tokens.size, width = dy.size / count;
     auto *order = reinterpret_cast<std::int32_t*>(product_room_->data()), *merged = order + count;
-    expect(2 * count * std::int64_t{sizeof *order} <= product_room_->bytes(), "tokens have room");
+    expect(2 * count * std::int64_t{sizeof *order} <= product_room_->bytes(), "too many tokens");
     const auto* number = elements<float>(tokens);
     launch(stream(), blocks_for(count), sort_block, number, count, order);
     for (std::int64_t size = threads; size < count; size *= 2) {
@@ -392,7 +392,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
 
   void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& to) override {
-    constexpr std::int64_t most = 1 << 15;  // of a batch: a grid's other dimensions end at 2^16 - 1
+    constexpr std::int64_t most = 1 << 15;  // at once: a grid's y and z end at 2^16 - 1
     const auto from = [](auto all, std::int64_t first) {
       all.first.elements.data += first * all.batch_stride * bytes_of(all.first.elements.dtype);
       return all;

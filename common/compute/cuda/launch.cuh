@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Launches kernels and applies bodies: neighbouring threads take neighbouring packs, 16 bytes of
-// the widest operand, if aligned. Sums are added in a fixed order, without atomics.
+// Launches kernels and applies bodies. Neighbouring threads take neighbouring packs: 16 bytes of
+// the widest operand, or single elements if not aligned. Sums have a fixed order, without atomics.
 #pragma once
 #include "compute/cuda/runtime.hpp"
 #include "compute/element_wise.hpp"
 
 namespace zero::cuda {
-inline constexpr int threads = 256;
-inline constexpr std::int64_t most_blocks = 1024;  // each forms a part of a sum
+inline constexpr int threads = 256;  // of a block
+inline constexpr std::int64_t most_blocks = 1024;  // of a sum: each forms a partial sum
 static_assert(most_blocks <= most_partial_sums / 2);
 
 /// Returns how many blocks `count` elements need, if a block takes of_a_block of them.
@@ -26,7 +26,7 @@ void launch(cudaStream_t stream, dim3 blocks, void (*kernel)(Parameters...),
   check_cuda(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
 }
 
-/// `width` neighbours, which are read and written at once.
+/// `width` neighbouring elements, which one instruction reads or writes.
 template <class T, int width> struct alignas(sizeof(T) * width) Pack { T at[width]; };
 
 template <int width, class Operand> bool aligned(const Operand& x) {
@@ -39,7 +39,7 @@ template <int width, class Operand> __device__ auto load(const Operand& x, std::
   return Operand::read ? *reinterpret_cast<const Packed*>(x.at + i) : Packed();
 }
 
-/// Indexes packs: with an index of elements nvcc does not always see that one store will do.
+/// Indexes packs: with an index of elements nvcc does not always see that a single store will do.
 template <class Operand, class T, int width>
 __device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
   if constexpr (Operand::written) reinterpret_cast<Pack<T, width>*>(x.at)[i / width] = pack;
@@ -72,7 +72,7 @@ template <class... Operands> struct Items {
     }
   }
 
-  std::int64_t packs, all;
+  std::int64_t packs, all;  // numbers of packs, and of all items
 };
 
 template <class Body, class... Operands>

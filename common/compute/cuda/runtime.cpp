@@ -116,20 +116,20 @@ std::byte* Gpu::allocate(std::int64_t bytes, Memory memory_type) {
   const bool ordinary = memory_type == Memory::ordinary;
   void* memory = nullptr;
   const cudaError_t code = ordinary ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
-  if (code == cudaErrorMemoryAllocation) {  // there is no more: no failure of the device
-    cudaGetLastError();  // asked for, so that nobody else finds it
+  if (code == cudaErrorMemoryAllocation) {  // no memory is left; the device has not failed
+    cudaGetLastError();  // clears the error: later calls have not failed
     return nullptr;
   }
   check_cuda(code);
   if (!ordinary) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
   check_cuda(cudaMemset(memory, 0, bytes));
-  check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
+  check_cuda(cudaDeviceSynchronize());  // our streams do not wait for the one it ran on
   return static_cast<std::byte*>(memory);
 }
 
 void Gpu::release(std::byte* memory, Memory memory_type) noexcept {
   if (memory_type == Memory::pinned) return void(cudaFreeHost(memory));
-  cudaDeviceSynchronize();  // a stream may still use it
+  cudaDeviceSynchronize();  // a stream may still use the memory
   cudaFree(memory);
 }
 
@@ -152,7 +152,7 @@ std::shared_ptr<const BothClocks> Gpu::both_clocks() {
   const auto now = std::chrono::steady_clock::now();
   if (!clocks_ || now - clocks_->host > std::chrono::seconds(10)) {
     clocks_ = nullptr;
-    for (int reading = 0; reading < 8; ++reading) {  // a thread may be off its core in some
+    for (int reading = 0; reading < 8; ++reading) {  // keeps the quickest; others lost their core
       auto clocks = std::make_shared<const BothClocks>(*this);
       if (!clocks_ || clocks->took < clocks_->took) clocks_ = std::move(clocks);
     }
@@ -201,7 +201,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) check_cublas(blas().create(&blas_));
   const View product = products.first.elements;
-  if (alignment_of({bias}) < 16) {  // a kernel of cuBLAS's may read 16 bytes of it at once
+  if (alignment_of({bias}) < 16) {  // cuBLAS may read 16 bytes of it at once
     copy_bytes(product_room_->data(), bias, columns * bytes_of(product.dtype));
     bias = product_room_->data();
   }
@@ -234,11 +234,11 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   tell(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  // To choose, cuBLAS sees a bias that lies at a multiple of 16 bytes and of no more.
+  // For its choice cuBLAS sees address 16, so that no bias is aligned better than another.
   if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uintptr_t{16});
 
   const std::byte *at_left = b.first.elements.data, *at_right = a.first.elements.data;
-  // The second matrix is as far from a multiple of 16 as any behind it.
+  // If the first and the second matrix are aligned, all are, because their distances are equal.
   const auto second = [&](const ConstMatrices& of) {
     return of.first.elements.data + of.batch_stride * bytes_of(product.dtype);
   };
@@ -250,7 +250,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
                                b.batch_stride, products.batch_stride, dtype, epilogue, alignment});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
-    // Another number may mean another order. In fp32 01, which has all, equals 02 on several ranks.
+    // In fp32 cuBLAS chooses for all of them, as in 01: their number may change the order of sums.
     tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : gpu_.multiprocessors);
     cublasLtMatmulPreferenceOpaque_t wish;
     check_cublas(blas().start_preference(&wish, sizeof wish));
@@ -262,7 +262,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-    // A sum may be formed in parts, but none of them is rounded to 16 bit.
+    // A sum may be formed in parts, but in 16-bit dtypes parts stay fp32 until they are added.
     const std::uint32_t any = CUBLASLT_REDUCTION_SCHEME_MASK;
     const std::uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, fp32 ? any : in_fp32);

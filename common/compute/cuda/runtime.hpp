@@ -12,7 +12,7 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-/// The functions of cublasLt that are used. The first product loads that library, half a gigabyte.
+/// The functions of cublasLt that are used. The first product loads the library, half a gigabyte.
 struct Blas {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -27,7 +27,7 @@ struct Blas {
   decltype(&cublasLtMatmul) multiply;
   decltype(&cublasLtGetStatusString) status_string;
 };
-/// Returns them. Throws Error (resources) if the library is not there.
+/// Returns these functions. Throws Error (resources) if the library is not there.
 const Blas& blas();
 
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
@@ -48,7 +48,7 @@ class Gpu : public Device {
 
   const int number;
   std::int32_t multiprocessors = 0;  // that a product may take; 0: all
-  /// Returns a moment of the last 10 s, because CUDA tells the time from event to event as a float.
+  /// Returns a moment of the last 10 s: CUDA's time between events is a float, inexact if long.
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
@@ -77,12 +77,12 @@ class Runtime : public Kernels {
   void reserve_products(std::int64_t room) final;
 
  protected:
-  /// Queues `count` products (rows x columns) of a (rows x inner) and b, plus `columns` of bias and
-  /// through a ReLU, if any; of one dtype, summed in fp32, rounded once. Throws Error (resources).
+  /// Queues `count` products of a (rows x inner) and b (inner x columns), plus bias (columns; null:
+  /// none), through a ReLU if `relu`. One dtype, fp32 sums, rounded once. Throws Error (resources).
   void multiply(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& products,
                 const std::byte* bias = nullptr, bool relu = false);
-  /// Returns the stream to put work on it, of which record() then knows.
+  /// Returns the stream for work that is put on it now, and notes that it is no longer idle.
   cudaStream_t stream() {
     idle_ = false;
     return stream_;
@@ -100,7 +100,7 @@ class Runtime : public Kernels {
  private:
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
-  std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t> algorithms_;  // by all inputs
+  std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t> algorithms_;  // by sizes, dtype ...
   std::optional<Buffer> blas_workspace_;
   bool idle_ = true;  // the host has waited for all that was queued
 };
