@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adam (arXiv:1412.6980) with decoupled weight decay, on any slice, in one pass over memory.
+// Adam (arXiv:1412.6980) with decoupled weight decay, on a layer or any part of one.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
@@ -18,7 +18,7 @@ constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype)
 /// Computes the scalars of each step (learning rate, bias corrections) and queues the update.
 class Adam {
  public:
-  /// Updates run on the stream, which must outlive it. options.begin.updates are already done.
+  /// Updates run on `stream`, which must outlive this. options.begin.updates have been made before.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
     for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
   }

@@ -30,7 +30,7 @@ constexpr Frequency once_a_step(double times = 1) { return {times, 0}; }
 constexpr Frequency each_micro_batch(double times = 1) { return {0, times}; }
 
 struct Card {
-  const char* name;
+  const char* name;  // of the chapter's folder and program
   bool ranks = true;  // runs on MPI ranks; false: as one process
   bool mixed_precision = false;  // has --dtype and --loss-scale
 
@@ -83,7 +83,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Returns one of n ranks' bytes in `place`. p, g, k: all parameters', gradients', optimizer's.
+  /// Returns one of n ranks' bytes in `place`. p, g, k: bytes of all parameters, gradients, Adam's.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Placement how, double all) {
       return place_of(how) != place ? 0 : how == Placement::replicated ? all : all / n;
@@ -93,7 +93,7 @@ struct Card {
   }
 };
 
-/// Returns the card with --state `place`. Only a card with optimizer state on a disk changes.
+/// Returns the card of a run with --state `place`. Only a card with state on a disk changes.
 constexpr Card with_state(Card card, Place place) {
   if (!card.uses(Place::disk) || place == Place::disk) return card;
   card.held.optimizer = Placement::sharded_on_host;
@@ -121,6 +121,6 @@ inline std::string reduction_schedule(const Card& card) {
 }
 
 namespace cards {
-using enum Placement;  // the chapters' cards use its names
+using enum Placement;  // so that a chapter's card needs no Placement::
 }
 }  // namespace zero

@@ -31,9 +31,9 @@ struct File {
 
 constexpr std::int32_t llm_c = 20240520;  // the first number of llm.c's files of 16-bit tokens
 
-/// Returns NumPy's name of the type, if these are halves of wider numbers; else null. High halves
-/// are small, or 0xffff in numbers below 0. If 16-bit tokens were independent, 24 larger ones would
-/// all be at positions of one parity with a probability of 2^-24.
+/// Returns NumPy's name of a wider type if these look like halves of its numbers; else null.
+/// High halves are at most 7, or 0xffff in numbers below 0: larger halves stand at every second
+/// place. 24 larger, independent 16-bit tokens all do so with a probability of about 2^-24.
 const char* wide_type(std::span<const std::uint16_t> halves) {
   std::array<int, 4> large{}, most{};  // by position modulo 4
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -41,7 +41,7 @@ const char* wide_type(std::span<const std::uint16_t> halves) {
     large[i % 4] += halves[i] > 7;
     most[i % 4] = std::max<int>(most[i % 4], halves[i]);
   }
-  const auto is_wide = [&](int high, int low) {  // if high halves are not 0, low ones must be large
+  const auto is_wide = [&](int high, int low) {  // numbers above 65535 have large low halves, too
     return large[high] + large[high + 2] == 0 && large[low] + large[low + 2] >= 24 &&
            (most[high] + most[high + 2] == 0 || std::max(most[low], most[low + 2]) > 1023);
   };
@@ -88,7 +88,7 @@ void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin
               path, what, array);
 }
 
-/// Returns the options' file. Throws Error (data) if it is too short, unreadable or no such file.
+/// Returns the options' file. Throws Error (data) if it is unreadable, too short or has no tokens.
 File file_of(const Options& options) {
   File file{options.tokens.empty() ? options.data : options.tokens};
   std::error_code why;
@@ -200,7 +200,7 @@ struct Tokens : FromFile {
   }
 };
 
-/// The other tasks: learn the answers of a fixed random teacher of two matrices, with 16 between.
+/// The other tasks: learn the answers of a fixed random teacher, two matrices with 16 between.
 class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)

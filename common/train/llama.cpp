@@ -23,8 +23,8 @@ LlamaShape shape_of(const Options& o) {
           .head_dim = o.width / o.heads};
 }
 
-/// Returns rows(), rounded up so that a part of any width fills a multiple of 64 bytes. All begin
-/// at one, with or without --recompute: on a GPU alignment may change a sum's order, so its bits.
+/// Returns rows(), rounded up so that a part of any width fills a multiple of 64 bytes. So parts
+/// begin at one, also with --recompute: on a GPU alignment may change a sum's order, and its bits.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;
@@ -78,7 +78,7 @@ Architecture llama_architecture(const Options& options) {
       {{"model.norm.weight", {w}, 0, 1}, {"lm_head.weight", {s.vocabulary, w}, scale}});
 
   const std::int64_t b = bytes_of(options.dtype), rows = room_for_rows(s, options.dtype);
-  // Elements per row, as the constructor cuts them: per model, set, and backward of one block.
+  // Elements per row, in the constructor's order: of the model, a block's set, a block's backward.
   const std::int64_t sets = options.recompute ? 1 : s.blocks;
   const std::int64_t once = (s.blocks + 3) * w + 2 * s.vocabulary;
   const std::int64_t kept = 5 * w + 2 * kv + heads * s.tokens + 3 * f;

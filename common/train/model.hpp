@@ -8,7 +8,7 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// One tensor of a layer. Its initial values are uniform in [offset - scale, offset + scale).
+/// A tensor of a layer. Its initial values are uniform in [offset - scale, offset + scale).
 struct Parameter {
   std::string name;  // in checkpoints
   std::vector<std::int64_t> shape;  // row-major
@@ -27,7 +27,7 @@ struct Architecture {
   std::int64_t loaded = 0;  // bytes of `activations` that are in use from load on
   Figure data{};  // memory held throughout, besides source_bytes()
 
-  std::int64_t size(int l) const;
+  std::int64_t size(int l) const;  // elements of layer l, without padding
   std::vector<std::int64_t> sizes() const;
 };
 
@@ -35,7 +35,7 @@ Architecture architecture(const Options& options);
 
 Layout layout_of(const Options& options, int rank, int ranks);
 
-/// The arithmetic behind Model. Each call queues a task, and keeps activations for later calls.
+/// The arithmetic behind Model: Mlp or Llama. A call queues a task, keeps activations for later.
 class Network {
  public:
   virtual ~Network() = default;

@@ -10,6 +10,9 @@
 #include "train/card.hpp"
 
 namespace zero {
+/// What is trained. text: an MLP predicts the next byte of a text. llama: a Llama, the next token.
+/// The others are MLPs that learn a random teacher's answers: toy 128 -> 512 -> 10 without biases
+/// and ReLU, mlp `layers` of equal `width`, tiny the pages' small model with layers of 2 -> 2.
 enum class Task { text, toy, mlp, llama, tiny };
 template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "llama", "tiny"};
 
@@ -27,7 +30,7 @@ struct Progress {
   int good_steps = 0;  // steps without a skip since the loss scale was changed
 };
 
-/// One training run. The defaults are those of the programs, except for a llama's layers and batch.
+/// One training run. The command line changes some defaults by chapter and task (command_line.cpp).
 struct Options {
   Task task = Task::text;
   std::string data{};  // file for tasks text and llama
@@ -50,9 +53,9 @@ struct Options {
   double weight_decay = 0;
   double clip = 0;  // largest norm of the whole gradient; 0: no clipping
   std::uint64_t seed = 1;
-  std::string log{};  // JSON lines; empty: none
-  bool quiet = false;
-  bool plan = false;
+  std::string log{};  // file for JSON lines; empty: none
+  bool quiet = false;  // print nothing but errors
+  bool plan = false;  // print predicted bytes and traffic, and train nothing
   int ranks = 1;  // for --plan
   int timeout = 60;  // seconds without progress after which the job is ended
   int check_every = 0;  // steps between comparisons of the ranks' copies; 0: only at the end
