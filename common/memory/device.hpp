@@ -77,7 +77,7 @@ class Device {
 
   Bus bus;  // between this device, or disk, and its host
   std::string folder = "/var/tmp";  // of a disk: where its files are
-  int threads = 1;  // of a CPU: threads that share an Adam with rounded copies. Set it before you make streams
+  int threads = 1;  // of a CPU: for an Adam that also rounds. Set it before you make streams
   /// NCCL's transport sets it; else null. wait_for() calls it; it throws Error if a peer is gone.
   std::function<void()> check_peers;
   int fp64_costs = 1;  // the time of an operation in fp64, in units of its time in fp32
