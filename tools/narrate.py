@@ -59,7 +59,7 @@ def head(trace, run):
     for stream in [stream for stream in tasks_on if stream != "compute"]:
         yield f"{', '.join(sorted(tasks_on[stream]))}: on a stream of their own, {stream}"
     if len(tasks_on) > 1:
-        yield "told in the order in which the host asks for it, which may be ahead of its use\n"
+        yield "told in the program's order: layers are gathered ahead of use\n"
 
 
 def slot_kind(view):
