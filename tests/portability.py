@@ -31,7 +31,7 @@ SYSTEMS = {"13": ("trixie", ""), "testing": ("testing", ""), "12": ("bookworm", 
 RECORD = ROOT / "notes/systems.json"
 FOLDER = "zero für alle"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-LIMIT = 600  # seconds for the two commands
+LIMIT = 600  # seconds for ./tutorial demo and test together, or for another command
 # What apt-get says of packages that it cannot bring, and ./tutorial when its apt-get has failed.
 ARCHIVE = re.compile("Failed to fetch|unmet dependencies|not valid yet|expired|Hash Sum mismatch|"
                      "Temporary failure|Could not (resolve|connect)|Connection (failed|timed out)")

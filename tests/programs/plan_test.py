@@ -671,11 +671,11 @@ def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, ad
     step = re.search(r"takes ([\d\s]*) ms per step: computation ([\d\s]*) ms", said)
     step, computed = (int(re.sub(r"\D", "", of)) for of in step.groups())
     assert computed == round(4 * (forward + backward))
-    # The next forward hides a part of the update; nothing hides two of 34 layers' copies, nor the
-    # first pieces (4 %). With --adam 9 the step is longer, because adding micro-batches' gradients
-    # on the host takes longer than backward.
+    # The next forward hides a part of the update. 1 to 2 % are not hidden: copies of a micro-batch's
+    # first two layers and of the head, and the last gradients' way to the host. With --adam 9 the
+    # step is longer, because the host adds up gradients for longer than backward lasts.
     least = computed + max(disk, by_adam) - forward
-    assert adam == 9 or step == pytest.approx(least + up / 17, rel=0.04)
+    assert adam == 9 or 1.01 * least < step < 1.02 * least
 
 
 # Options of a small model, as a program takes them, and as the planner does.
