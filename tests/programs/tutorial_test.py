@@ -52,7 +52,7 @@ class Copy:
         self.elsewhere.mkdir()
         for name in ("tutorial", "meson.build", "tools", "notes/cards.json", "notes/deepspeed.json",
                      "notes/options.json", "notes/models.json", "notes/machines.json",
-                     "notes/published.json", "notes/streams.md", "notes/counterexamples.md",
+                     "notes/published.json", "notes/waits.txt", "notes/counterexamples.md",
                      *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -210,7 +210,7 @@ def test_break_lists_what_the_page_offers(copy, chapter):
     listed = re.findall(r"^ *(\d+)  (.*?) +(\S+)$", copy(f"break {chapter}").stdout, re.MULTILINE)
     page = (ROOT / chapter / "README.md").read_text()
     offered = re.findall(r"^\*\*(.+?)\.?\*\*.*\n(?:.+\n)*\n```diff\n--- (?:\S*/)?(\S+)", page, re.M)
-    streams = [diff.test for diff in sabotage.sabotages(sabotage.STREAMS)]
+    streams = [diff.test for diff in sabotage.sabotages(sabotage.WAITS)]
     count = len(offered) + sum(test.startswith(f"{chapter} ") for test in streams)
     assert [words[1:] for words in listed[:len(offered)]] == offered
     assert [int(words[0]) for words in listed] == [*range(1, count + 1)]
