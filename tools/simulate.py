@@ -195,7 +195,7 @@ class Schedule:
                 self.ready[l] = self.run(self.down, "to_host", l, self.ready[l])
             if card.copied["to_device"][0]:
                 self.ready[l] = self.run(self.up, "to_device", l, self.ready[l])
-            if card.sent["update"][0]:
+            if any(card.sent["update"]):
                 self.ready[l] = self.run(self.link, "all_gather", l, self.ready[l])
 
 
@@ -297,7 +297,7 @@ class Work:
                 gathers[step] += 1
                 among = cut if gathers[step] <= len(self.trained) else near
                 return machine.ring(self.width * self.gathered[l], among)
-            if what == "all_gather" and card.sent["update"][0]:
+            if what == "all_gather" and any(card.sent["update"]):
                 return machine.ring(self.width * size, cut)
             if what in ("all_gather", "reduce_scatter"):
                 elements, messages = leaves[l]

@@ -40,6 +40,8 @@ def test_a_step_is_as_long_as_the_page_on_streams_says(layers):
             streams = play(PLANS["06"], layers, lambda what, *_, ms=ms: [ms.get(what, 0)],
                            prefetch=prefetch)
             assert streams.figures()[0] == pytest.approx(step, rel=1e-12)
+        deeper = play(PLANS["06"], layers, lambda what, *_, ms=ms: [ms.get(what, 0)], prefetch=2)
+        assert step - g - 1e-9 <= deeper.figures()[0] <= step + 1e-9
 
 
 def test_a_message_waits_for_the_later_rank():

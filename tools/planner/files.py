@@ -104,9 +104,9 @@ def loaded(text, shown, loose):
 
 def options_in_file(path, known, option):
     """Returns the options, {name: text}, in a file (or in JSON itself) of accelerate or with those
-    of transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file,
-    because what --deepspeed names may be a plan. known: our options' names. option: the one that
-    names the file, if any; then a file that cannot be read raises a Failure."""
+    of transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file:
+    --deepspeed also takes a plan's name, as zero3_offload. known: our options' names. option: the
+    one that names the file, if any; then a file that cannot be read raises a Failure."""
     if path[:1] != "{" and not os.path.isfile(path) and option != "fsdp_config":
         return None
     try:
@@ -141,7 +141,7 @@ def of_sections(file, kind):
         elif name == "deepspeed":
             yield name, json.dumps(value)
         elif name not in PARTS:
-            yield f"{name}:", "a section"
+            yield f"{name}:", "a section"  # with the colon no option: told as passed over
         elif plan in ("", kind) or not kind:
             for key, inside in value.items():
                 yield before + str(key).removeprefix(before), inside
@@ -198,7 +198,9 @@ def fsdp(words, options, micro_batches):
         notes += ["FSDP copies fp32 shards to the device: twice the bytes that are told here"]
     if micro_batches > 1 and card.stage > 1:
         card = replace(card, held=card.held | {"gradients": "replicated"}, sent=card.sent | {
-            "backward": (1, card.sent["backward"][1] - 1)})
+            "backward": (1, card.sent["backward"][1] - 1)})  # (a step, a micro-batch)
+        if reshards == "false":  # FSDP2 gathers in each, FSDP1 once
+            card = replace(card, sent=card.sent | {"update": (0, 1)})
         notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
                   "then each rank keeps them whole"]
     recompute = {"recompute": "full"} if options.get("fsdp_activation_checkpointing") else {}

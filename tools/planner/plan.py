@@ -286,7 +286,7 @@ class Rank:
 
     def __init__(self, q, card, n):
         self.name, self.card, self.ranks = card.name, card, n
-        self.collectives = self.adam = 0  # messages in a step; bytes that Adam moves on the host
+        self.collectives = self.adam = 0  # messages to each rank; bytes Adam moves on the host
         self.elements, self.copied = dict.fromkeys(PHASES, 0), dict.fromkeys(WAYS, 0)
         memory = {place: dict.fromkeys(KINDS[:5], 0) for place in (*PLACES, "borrowed")}
         memory[HOST]["loading"] = 0

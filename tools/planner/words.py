@@ -77,7 +77,7 @@ def streamed(q, rank):
     then = "then" if rank.card.theirs else "beside it"
     update = [f"read {timed(disk)}, {then} write {timed(disk)}"] if disk else []
     if disk and q.flops:  # the disk takes a tenth of a step if computation takes nine tenths
-        least = round(9 * disk / (forward + backward))
+        least = round(9 * disk * (1 + rank.card.theirs) / (forward + backward))
         update.append(f"a tenth of a step from {spaced(least)} tokens on")
     if adam:
         update.append(f"Adam {timed(adam)}")
@@ -208,7 +208,7 @@ def lines(q):
         size = sized(Rank(q, STATE_HOST, q.ranks).host)
         yield f"with --state host it needs no disk, but {size} of its host"
     if len(q.plans) > 1:
-        others = [Rank(q, made, q.ranks) for made in MADE[:3]]
+        others = [Rank(q, made, q.ranks) for made in MADE[:3]]  # optimizer on the host
         yield "reserved: " + ", ".join(
             [f"{plan.name[:2]} {sized(plan.reserved)}" for plan in q.plans]
             + [f"{made.name} {sized(made.reserved)}" for made in others])
@@ -254,7 +254,7 @@ def buckets(q, plan):
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
     if plan.card.theirs:  # only gradients are in buckets; an all-reduce is two messages
         a_step, a_micro_batch = plan.card.sent["backward"]
-        passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate
+        passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate  # no gathers
     count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
     if q.ranks > 1:
         text += [f"{plural(count, 'message')} to each rank in a step"]
