@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Shows the bytes in use after each phase of the first two recorded steps, and their formulas.
-
 `./tutorial memory 06` runs chapter 06 for it; by hand: tools/memory.py TRACE LOG."""
 import sys
 

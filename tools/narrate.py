@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Tells the first step of a recorded run, event by event, with its numbers.
-
 `./tutorial narrate 04` runs chapter 04 for it; by hand: tools/narrate.py TRACE LOG."""
 import re
 import sys

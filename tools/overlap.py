@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Shows which messages, copies over the bus, reads and writes of the disk ran beside computation.
-
 `./tutorial overlap FILE` reads what a program wrote with --trace FILE. By layer it shows for how
 many ms of a step these ran while the device computed nothing (exposed) or something (hidden): the
 largest of the ranks' medians over the steps. The row `all` is such a median too, so the layers'

@@ -172,7 +172,7 @@ def notebook(of):
 
 
 def simulated(of):
-    """Writes the five rows of a notebook whose code shards nothing, beside runs of its model."""
+    """Writes the rows of the notebook on one GPU, which shards nothing, beside runs of its MLP."""
     rows = []
     for row, code, printed, chapter, ranks in (
             ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much", "0.39",
@@ -313,7 +313,7 @@ def published(_):
     by_source = {}
     for source, words, tokens, *more in file["steps"]:
         q = question([*words.split(), "--chapter", "06"])
-        q.sends = 4 * source.startswith("torchtitan")
+        q.sends = 4 * source.startswith("torchtitan")  # bytes of a gradient; 0: of the dtype
         forward, backward = q.operations
         again = sum("selective" in note for note in more) / 2
         q.operations = forward, [b + again * f for f, b in zip(forward, backward)]
@@ -334,7 +334,7 @@ def published(_):
 def hybrid(_):
     """Writes a step's ms, and a rank's GB, of 06's Llama-3-8B cut among all ranks, 8 or 64."""
     rows = []
-    for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):
+    for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):  # 23 = 368/16
         words = f"--config llama3_8b --machine h100 --link {link} {cut}".rstrip()
         q = question([*words.split(), *"--ranks 1024 --sequence 8192 --batch 1 --recompute full "
                       "--chapter 06".split()])
@@ -477,7 +477,7 @@ def gpu_results(text):
                 figures.append([work, *found.groups()])
     if not figures:
         raise Failure("no benchmark found a GPU: there is no figure")
-    name, *_, day, commit = texts[0].strip().splitlines()
+    name, *_, day, commit = texts[0].strip().splitlines()  # printed by the first step, machine
     return name, f"{day}; {commit}", {"steps": steps, "figures": figures}
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves and resumes a run. A checkpoint is a folder step_N of two files, which do not depend on the
-// chapter or the number of ranks: each rank writes its part of each layer at that part's position,
-// and reads what it holds. Both headers say the same about the run.
+// Saves and resumes a run. A checkpoint is a folder step_N with two files of tensors, which do not
+// depend on the chapter or the number of ranks: each rank writes its part of each layer at that
+// part's position, and reads what it holds. Both headers say the same about the run.
 #pragma once
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"

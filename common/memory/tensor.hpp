@@ -23,7 +23,7 @@ template <class Byte> struct ViewOf {
   int layer = -1;  // of the model; -1: no layer
   std::int64_t start = 0;  // position of the first element within the layer
   const char* name = nullptr;  // of the State that the elements are part of; null: of no State
-  int slot = -1;  // number of the lent memory in which they lie; -1: memory that is not lent
+  int slot = -1;  // number of their LayerBuffer's memory while it is lent, for traces; else -1
 
   /// Returns elements [offset, offset + count). Throws std::logic_error if the view has not all.
   ViewOf part(std::int64_t offset, std::int64_t count) const {
@@ -37,7 +37,7 @@ template <class Byte> struct ViewOf {
   bool on_gpu() const { return device_type() == DeviceType::cuda; }
   /// Whether the CPU can read and write the elements. If not, only the device can copy them.
   bool addressable() const { return !on_gpu() && place() != Place::disk; }
-  /// Returns Place::device if there is no device: a CPU's tensors lie in ordinary memory, too.
+  /// Without a device: Place::device, where a CPU that computes has its tensors, in host memory.
   Place place() const { return device ? device->place : Place::device; }
 
   /// T must be the type of `dtype`. Throws std::logic_error for a GPU's or disk's view: use OnHost.
@@ -78,7 +78,7 @@ class Buffer {
   Device& device() const { return *memory_.get_deleter().device; }
 
  private:
-  /// Frees the memory. If an observer throws, its exception's message is printed; the run ends.
+  /// Frees the memory, tells the device's observer. If that throws: prints why, ends the run.
   struct Release {
     Device* device;
     Kind kind;
@@ -123,7 +123,7 @@ class Borrowed {
 
  private:
   friend class Scratch;
-  /// Runs in destructors: if an observer throws, its exception's message is printed; the run ends.
+  /// Tells the device's observer. If that throws, in a destructor: prints why, ends the run.
   struct GiveBack {
     void operator()(Scratch* scratch) const noexcept;
   };

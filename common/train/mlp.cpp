@@ -29,7 +29,7 @@ Architecture mlp_architecture(const Options& options) {
   Architecture model{.inputs = widths.front(),
                      .targets = shape.targets(),
                      .description = fmt::to_string(widths[0]),
-                     .loaded = w * batch * widths.front()};
+                     .loaded = w * batch * widths.front()};  // the inputs
   for (int l = 0; l < shape.layers(); ++l) {
     const std::int64_t inputs = widths[l], outputs = widths[l + 1];
     model.description += fmt::format(" -> {}", outputs);
@@ -77,7 +77,7 @@ void Mlp::load(const Batch& batch) {
 void Mlp::forward(int l, ConstView params) {
   live_[l + 1] = activations_[l + 1].borrow();
   const View x = live_[l], y = live_[l + 1];
-  Work work = work_on("forward", {params}, {});  // takes layer and size of params
+  Work work = work_on("forward", {params}, {});  // for traces: params' layer and size, result y
   work.writes = {y};
   stream_.run(work, [=, &on = stream_.kernels(), shape = shape(l), relu = relu(l)] {
     on.linear_forward(shape, x, params, y, relu);
@@ -105,10 +105,10 @@ void Mlp::backward(int l, ConstView params, View grads, Write write) {
   const View dy = live_grad_outputs_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_grad_outputs_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run(work_on("backward", {params}, {grads}), [=, &on = stream_.kernels()] {
-    on.linear_backward_params(layer, y, dy, x, grads, write);
+    on.linear_backward_params(layer, y, dy, x, grads, write);  // and dy through the ReLU
     if (l > 0) on.linear_backward_input(layer, dy, params, dx);
   });
-  live_[l + 1].give_back();
+  live_[l + 1].give_back();  // only booked: the memory stays, its next user waits on stream_
   if (l > 0) return;
   live_[0].give_back();
   for (Borrowed& grad_output : live_grad_outputs_) grad_output.give_back();

@@ -9,6 +9,8 @@
 //     of the file.
 //   FAULT="some RANK", "unaligned RANK", "room RANK": every pread and pwrite moves at most a page;
 //     fails if it bypasses the page cache; every file system has one free block.
+// In all ranks it also fails a rename before its file's fsync, a removal before its folder's, and
+// MPI_Finalize less than 50 ms after the last message.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -71,7 +73,7 @@ bool bypasses_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
 
 /// Whether this call may read or write the file; if not, errno says why. May reduce `size`, bytes.
 bool may_transfer(int fd, std::size_t& size) {
-  if (is_now("locked_disk")) flockfile(stderr), sleep_long();
+  if (is_now("locked_disk")) flockfile(stderr), sleep_long();  // so the watchdog cannot print
   if (is_now("stuck_disk")) sleep_long();
   if (always("some")) size = std::min<std::size_t>(size, 4096);
   if (always("unaligned") && bypasses_cache(fd)) return errno = EINVAL, false;
@@ -161,7 +163,7 @@ int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Sta
 
 int MPI_Finalize() {
   if (is_now("unfinished")) sleep_long();
-  // ~Session() sleeps for 50 ms before this call, because in it MPICH moves no message.
+  // ~Session() first sleeps for 50 ms: in this call MPICH moves no message, for which a peer waits.
   const bool too_soon = Clock::now() - last_test.load() < std::chrono::milliseconds(50);
   if (too_soon) PMPI_Abort(MPI_COMM_WORLD, 99);
   return PMPI_Finalize();

@@ -84,7 +84,7 @@ def test_a_command_of_the_page(programs, slurm, command):
 def test_a_rank_is_gone(programs, slurm, fault, option):
     """The other rank names it and ends the job, so Slurm kills both. With -K Slurm is faster."""
     done = slurm([*f"srun -N 2 -n 2 --mpi=pmi2 {option} env LD_PRELOAD={programs.injector}".split(),
-                  f"FAULT={fault} 1 reduce_scatter 3 3", *programs.command(
+                  f"FAULT={fault} 1 reduce_scatter 3 3", *programs.command(  # 0: no mpirun
                       0, ZERO3, "--device", "cpu", "--timeout", 60 if option else 2)])
     assert done.code == KILLED and ("for rank 1: a rank is" in done.err) != bool(option), done
 
@@ -102,7 +102,8 @@ def submitted(slurm):
 
 
 def stop(slurm, said, start, command):
-    """Runs the command after the first step since the job started for the `start`-th time."""
+    """Runs the command after the first step since the job started for the `start`-th time: of so
+    many steps a run prints only the first and each tenth part."""
     assert until(lambda: len(re.findall(r"\n +\d+ +\d\.\d+ ", said.read_text())) == start)
     slurm(command.split())
 

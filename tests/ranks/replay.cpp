@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The replay: one process computes what all ranks of a run compute, without communicator, shards
-// and padding. Every chapter must have its bits. It uses the same model and the same Adam, and
-// writes out each rounding of the reduction.
+// The replay: one process computes what all ranks of a run compute, without a communicator. Every
+// chapter must have its bits. Model and Adam are the same; added() and divided() make the roundings
+// of the ranks' reduction, and totals() adds the squares shard by shard, as ranks do.
 #include <cmath>
 #include <numeric>
 

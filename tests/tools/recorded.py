@@ -3,7 +3,7 @@
 
 `recorded.py BUILD MPIEXEC` records them anew: the logs of a demo of 4 steps on 2 ranks, each a line
 of recorded.jsonl, and a trace of 08 with the log of its run. It leaves out paths of the machine,
-other ranks' events, and what no script reads."""
+events of rank 1, and what no script reads."""
 import copy
 import json
 import subprocess

@@ -70,6 +70,7 @@ using cublasLtMatrixLayout_t = cublasLtMatrixLayoutOpaque_t*;
 using cublasLtMatmulDesc_t = cublasLtMatmulDescOpaque_t*;
 using cublasLtMatmulPreference_t = cublasLtMatmulPreferenceOpaque_t*;
 
+// The real library exports these; its header wraps ..._internal, adding the size of an object.
 const char* cublasLtGetStatusString(cublasStatus_t);
 cublasStatus_t cublasLtCreate(cublasLtHandle_t*);
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t);
@@ -87,8 +88,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t,
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     cublasLtMatmulPreferenceAttributes_t,
                                                     const void*, std::size_t);
-/// The choice depends, as the real one may, on the number of multiprocessors; what was chosen adds
-/// in the same order on any number of them.
+/// Chooses the other order of sums if SM_COUNT_TARGET is set, as the real one may. So a test sees
+/// other bits if it is set for one of two products only. What was chosen keeps its order.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
