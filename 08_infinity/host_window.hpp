@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The host stores parameters and gradients. Layer by layer, parameters are copied up to the device
-// before their use, and reduced gradients are copied down to the host after backward.
+// before their use, and reduced gradients are copied down to the host after the layer's backward.
 // Streams: compute and communication, as in 06; copies up and copies down, one for each direction
 // of the bus; and the host's cores. Where one must follow another, this file or 06's has a wait.
 #pragma once
@@ -103,7 +103,7 @@ class HostCores {
   }
 
  private:
-  std::vector<Sums> squares_;  // [l]: of layer l's gradient
+  std::vector<Sums> squares_;  // [l]: sum of squares of this rank's shard of layer l's gradient
   Stream cores_;
 };
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Everything a trainer uses.
+// All headers of common/ that a trainer uses.
 #pragma once
 #include "comm/communicator.hpp"
 #include "compute/bus.hpp"

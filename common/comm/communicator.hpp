@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Collectives between N ranks. Sums are added in rank order, in fp32: their bits depend only on N.
+// Collectives between N ranks. All but NCCL's own add in rank order, so timing changes no bit.
 #pragma once
 #include "comm/transport.hpp"
 #include "compute/bus.hpp"
@@ -10,7 +10,7 @@ namespace zero {
 struct Sent {
   By<Collective, By<Phase, std::int64_t>> elements{};  // with padding
   std::int64_t padding = 0;  // the part of `elements` that is padding
-  std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
+  std::int64_t scalars = 0;  // doubles, not among `elements`: a step's two sums, to each other rank
 
   By<Phase, std::int64_t> in_phases() const {
     By<Phase, std::int64_t> sums{};

@@ -10,7 +10,7 @@ namespace zero {
 struct Launcher {
   int ranks = 1;
   int rank = 0;
-  const char* started = nullptr;  // the launcher's variable that says so; null: no launcher
+  const char* started = nullptr;  // variable that gave `ranks`, as PMI_SIZE; null: no launcher
 };
 
 /// Reads the launcher's environment variables. any: reads those of PyTorch's launchers, too. Those

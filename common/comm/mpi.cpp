@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Uses MPI for messages only: MPI's reductions add in an order that depends on the size and on N.
+// Uses MPI for messages only: MPI chooses the order in which its own reductions add the ranks.
 #include <mpi.h>
 
 #include <cstring>

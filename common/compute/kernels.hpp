@@ -51,7 +51,7 @@ struct TokenSource {
   }
 };
 
-/// The teacher whose answers toy, mlp and tiny learn: targets = (random inputs) x first x second.
+/// The teacher of tasks toy, mlp and tiny, who answers: targets = (random inputs) x first x second.
 struct TeacherSource {
   ConstView first, second;  // (inputs, hidden) and (hidden, outputs), fp32
   std::int64_t inputs, outputs;
@@ -64,8 +64,8 @@ inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
 /// A Llama's micro-batch has at most so many tokens: a GPU sorts them in product_room_bytes.
 inline constexpr std::int64_t most_tokens = product_room_bytes / 8;  // 8 bytes a token
-/// Matrix products leave so many multiprocessors to NCCL, which starts at most so many blocks, each
-/// as large as a multiprocessor. If products took all, messages would wait for a product's end.
+/// Matrix products leave so many multiprocessors, but at most half of all, to NCCL, which starts at
+/// most so many blocks, each as large as one. Else messages would wait for a product's end.
 inline constexpr int message_blocks = 16;
 
 /// Views of a call lie on the kernels' device and do not overlap, unless its comment says so.

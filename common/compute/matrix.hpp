@@ -6,7 +6,7 @@
 namespace zero {
 /// A row-major matrix in memory, taken as it is or transposed. Elements: View or ConstView.
 template <class Elements> struct MatrixOf {
-  Elements elements;  // as stored. Some columns of a wider matrix: from the first to its end
+  Elements elements;  // as stored; for some of a wider matrix's columns: from their first on
   std::int64_t row_stride;  // as stored: elements from the start of a row to the next
   bool transposed = false;
 

@@ -32,7 +32,7 @@ struct Codes {
   }
 };
 /// A row per head of a token, numbered by sequence, head of keys, token, head; the head changes
-/// fastest. Strides count elements, in multiples of `elements`. Divisions have 32 bits, for GPUs.
+/// fastest. Strides are in elements, multiples of `elements`. Divisions have 32 bits, for GPUs.
 struct HeadRows {
   std::int64_t heads, tokens, kv_heads;
   std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;

@@ -77,7 +77,7 @@ class Stream {
   Device& device_;
   StreamObserver* const observer_;  // null: nobody observes
   const std::unique_ptr<Kernels> kernels_;
-  Work last_;  // the last task's, which a wait for record() shows; the tasks' thread sets it
+  Work last_;  // the last task's; record() copies it for traces. The tasks' thread sets it
   std::unique_ptr<Worker> worker_;  // null when synchronous. Last: its thread uses all others
 };
 }  // namespace zero

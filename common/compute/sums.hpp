@@ -11,7 +11,7 @@ inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
 /// The two sums of a step, from which step_result() forms the step's result.
 struct Totals {
   double loss = 0;  // of the micro-batches' mean losses
-  double squares = 0;  // of the squared gradients, still multiplied by the loss scale
+  double squares = 0;  // of the squares of the gradients, which still contain the loss scale
 };
 
 /// One rank's two sums. A GPU adds them up in its own memory until fetch().

@@ -17,7 +17,7 @@ struct Work {
   int layer = -1;  // of the model; -1: of no layer
   std::int64_t elements = 0;  // see work_on(); of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
-  std::vector<ConstView> reads{}, writes{};  // for traces; few activations are among them
+  std::vector<ConstView> reads{}, writes{};  // for traces and bus(); few activations are among them
 
   /// Returns where the first view lies that is written, or else read; without views: the device.
   Place place() const {

@@ -77,12 +77,12 @@ class Device {
 
   Bus bus;  // between this device, or disk, and its host
   std::string folder = "/var/tmp";  // of a disk: where its files are
-  int threads = 1;  // of a CPU: for an Adam that also rounds. Set it before you make streams
+  int threads = 1;  // for a CPU's Adam, if it also rounds weights. Set it before you make streams
   /// NCCL's transport sets it; else null. wait_for() calls it; it throws Error if a peer is gone.
   std::function<void()> check_peers;
   int fp64_costs = 1;  // the time of an operation in fp64, in units of its time in fp32
   std::int64_t allocations = 0;  // calls of allocate() so far; a GPU counts its host's pinned ones
-  std::atomic<std::int64_t> waits = 0;  // how often the host has waited for the device's queue
+  std::atomic<std::int64_t> waits = 0;  // how often a host's thread has waited for the queue
 
   /// Returns zeroed memory, aligned to at least 64 bytes, or null if the system has none left. The
   /// caller must release() it with the same memory_type.

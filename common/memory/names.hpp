@@ -4,7 +4,7 @@
 #include <array>
 
 namespace zero {
-/// The names of enumerators, which count from 0. Each enumeration specialises it.
+/// The names of enumerators, which count from 0. An enumeration specialises it to have names.
 template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
 
 template <class Enum> constexpr const char* name_of(Enum value) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Predicts the bytes that a rank holds and the elements that it sends, from a chapter's card.
+// Predicts from a chapter's card what a rank holds (bytes), sends (elements) and copies (bytes).
 #pragma once
 #include "compute/bus.hpp"
 #include "compute/kernels.hpp"

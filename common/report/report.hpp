@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run says: progress, the closing table, the log in JSON lines: {"run"}, steps, {"summary"}.
+// Progress, closing table; log in JSON lines: {"run"}, {"resume"}, steps, {"save"}, {"summary"}.
 #pragma once
 #include <cstdio>
 #include <map>
@@ -16,10 +16,10 @@ using Json = nlohmann::ordered_json;
 
 using Digests = std::vector<std::uint64_t>;  // by layer
 
-/// Fingerprints of what one rank holds of each layer. They do not depend on N, layout or order,
-/// because digest() numbers the elements as in the whole model.
+/// Fingerprints of what one rank holds of each layer. Those of all shards add up to a sum that does
+/// not depend on N or the cut, because digest() numbers the elements as in the whole model.
 struct LayerDigests {
-  Digests weights;  // of master weights; those of the ranks' parts add up to that of the whole
+  Digests weights;  // of the fp32 weights that Adam updates on this rank
   bool replicated = false;  // every rank holds all master weights
   /// Of parameters and optimizer state that several ranks each hold whole; else zeros.
   std::map<Kind, Digests> copies{};

@@ -13,7 +13,7 @@ double number_after(const char* name, const std::string& line, double none);
 /// What an earlier run, which is now resumed, has traced.
 struct EarlierTrace {
   std::string events{};  // one per line
-  double actions = 0, end = 0;  // the most actions of a rank; microseconds until the last event
+  double actions = 0, end = 0;  // the most actions of a rank; the last event's end, in us
 };
 
 /// Reads a trace up to step `steps`. Throws Error (usage) if its chapter, model or N is another.

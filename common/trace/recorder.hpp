@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Records what a rank does when, and the memory in use. Recorded work never waits for the recorder.
+// Records what a rank does when, and the memory in use. No stream waits for another because of it.
 #pragma once
 #include <deque>
 #include <mutex>

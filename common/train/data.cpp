@@ -200,7 +200,7 @@ struct Tokens : FromFile {
   }
 };
 
-/// The other tasks: learn the answers of a fixed random teacher, two matrices with 16 between.
+/// The other tasks: learn the answers of a fixed random teacher, two matrices and no ReLU.
 class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compares every kernel of the GPU with the CPU's: from the same fresh random operands both must
-// make the same bits. Where the GPU adds in another order the operands are whole numbers, so small
-// that no sum in fp32 is rounded, whatever its order. Sizes are odd, views begin anywhere, outputs
-// are poisoned first, and what lies around them must stay.
+// make the same bits; only a loss, a sum in double, may be off by its roundings. Where the GPU adds
+// in another order in fp32, every order gives the operands' sum the same bits: most are small whole
+// numbers. Views begin anywhere, outputs are poisoned first, and what lies around them must stay.
 #include "compute/kernels.hpp"
 
 #include <cmath>
@@ -17,7 +17,7 @@
 
 namespace zero::test {
 namespace {
-constexpr std::int64_t margin = 16;
+constexpr std::int64_t margin = 16;  // elements on either side of a Twin's
 constexpr Write writes[] = {Write::overwrite, Write::add};
 
 /// Another one in every run; a failure prints it.

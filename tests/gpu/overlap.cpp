@@ -31,12 +31,12 @@ const bool offloads = chapter.offloads();
 struct Setting {
   int width = 2048, batch = 65536;
   bool judges_times = true;
-  int most_exposed = 2;  // gathers per step, at prefetch 1
+  int most_exposed = 2;  // gathers per step that may be exposed, at prefetch 1
   int most_measured = measured;  // steps, at prefetch 1
 };
 constexpr Setting small{32, 32, false, 8, 100};  // 8 and 100, because a core may be late
 constexpr int least_to_host = layers - 2;  // hidden copies of gradients per step, at prefetch 1
-constexpr double share = 0.4;  // communication over computation, without overlap
+constexpr double share = 0.4;  // time of communication over computation's, without overlap
 
 /// Returns the priority of a stream's work on the GPU. The smallest number goes first.
 int priority_of(Kernels& on) {
@@ -97,7 +97,7 @@ class SameSamples : public Data {
 /// Messages or copies: their time in all measured steps. exposed_ms: while nothing is computed.
 struct Passed {
   double ms = 0, exposed_ms = 0;
-  int hidden = 0, most_hidden = 0;  // for half their time or more: in this step, the most in any
+  int hidden = 0, most_hidden = 0;  // how many, for half their time or more: last step, best step
 };
 /// Sums over all measured steps. bytes: sent by rank 0.
 struct Outcome {

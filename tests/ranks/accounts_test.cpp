@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Bytes stored, elements sent and bytes copied, as the ledger, the communicator and the bus count
-// them, equal the chapter's formulas, in integers. The card names the holder of each tensor.
+// them, are exactly the numbers of the chapter's formulas. The card names each tensor's holder.
 // Replicas that differ are found.
 #include <map>
 

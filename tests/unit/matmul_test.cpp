@@ -16,8 +16,8 @@ struct Shape {
 
 /// A block has up to 48 rows, 256 columns and 128 to 256 inner elements; a panel 32 columns; sums
 /// are kept of 128 rows of 256 columns, or 1024 rows of 32; a vector has up to 16 elements. The
-/// shapes are one less, as many, one more, and several of each with a rest. 200 columns leave the
-/// panels least room.
+/// shapes are one less, as many, one more, and several of each with a rest. At 200 columns, blocks
+/// whose inner elements were no multiple of 16 would overflow the panels' memory.
 constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48, 256, 31},
                             {129, 129, 257}, {1025, 17, 3}, {3, 300, 1025}, {47, 515, 70},
                             {17, 128, 513},  {96, 255, 32}, {5, 300, 200}};

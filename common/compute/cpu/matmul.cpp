@@ -9,7 +9,7 @@ namespace {
 // a block takes mc rows of a, kc terms of each sum and nc columns of b.
 constexpr std::int64_t mc = 48, most_kc = 256, most_nc = 256;
 constexpr std::int64_t area = std::int64_t{32} << 10;  // most elements of kc x nc, and of sums
-constexpr std::int64_t padding = 16;  // so that rows of a power of two lie in different cache sets
+constexpr std::int64_t padding = 16;  // behind each row: rows 2^n apart would share a cache set
 
 static_assert(mc % 16 == 0);
 

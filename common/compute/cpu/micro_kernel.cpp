@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compiled once for each instruction set (meson.build): LANES floats a vector, FUSED multiply-adds.
-// Includes no inline functions, of which the linker might give other files this file's copy.
+// Compiled once for each instruction set. meson.build defines LANES, the floats in a vector, and
+// FUSED, a multiply-add. No inline functions here: the linker might give other files these copies.
 #include "compute/cpu/micro_kernel.hpp"
 
 namespace zero {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A GPU's kernels. A teacher's samples have the CPU's bits, because sums have the same order.
+// A GPU's kernels. A teacher's samples have the CPU's bits, because their sums have its order.
 #include "compute/cuda/launch.cuh"
 #include "compute/row_wise.hpp"
 
@@ -9,7 +9,7 @@ namespace {
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
-  Totals partial[most_partial_sums / 2];  // block b's part of all calls since they were cleared
+  Totals partial[most_partial_sums / 2];  // [b]: block b's sums over all calls since clear()
   Totals totals;
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
@@ -281,7 +281,7 @@ __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* o
   store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
 }
 
-/// Implements those of Kernels' operations that Runtime does not.
+/// Adds those of Kernels' operations that Runtime, ElementWise and RowWise do not implement.
 class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime>> {
  public:
   using RowWise::RowWise;

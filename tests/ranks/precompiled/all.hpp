@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: MIT
-// Precompiled, as nearly all sources of this folder begin with it.
+// Precompiled for the sources of tests/ranks, nearly all of which include this header.
 #include "tests/ranks/ranks.hpp"
