@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Fixtures of the tests in Python: the programs of a build, and a temporary folder."""
+"""The tests in Python have these options and fixtures, and this exit code if all were skipped."""
 import sys
 import tempfile
 from pathlib import Path

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
-# {tool: (names under which it may be installed, versions that are used, both in words)}.
+# {tool: (names under which it may be installed, versions that may be used, what to call both)}.
 TOOLS = {"clang-format": (["clang-format-14", "clang-format"], [14], "clang-format 14"),
          "clang-tidy": ([*(f"clang-tidy-{n}" for n in range(16, 30)), "clang-tidy"], range(16, 99),
                         "clang-tidy 16 or later"),

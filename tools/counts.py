@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Makes compare's findings on bytes held, elements sent, a step over time, and the last, on all."""
+"""Makes compare's sections on bytes held, elements sent and a step over time, and the last one."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of

@@ -19,9 +19,9 @@ from runs import (CHAPTERS, RESOURCES, ROOT, Failure, Programs, finish, folded, 
                   wrong_bytes, wrong_traffic)
 from trial import progress
 
-SHORT = ["--steps", 8]  # of the runs for the timeline
-# By task: options, if the reader does not give them; samples of a micro-batch (0: the program's
-# default); the same for the timeline, so many that computation can hide messages; steps.
+SHORT = ["--steps", 8]  # options of the runs for the timeline
+# By task: options that hold unless the reader gives them; --batch (0: the program's default);
+# --batch of the timeline's runs, so large that computation can hide messages; --steps.
 TASKS = {"text": ({}, 0, 256, 200),
          "llama": ({"task": "llama", "heads": 4, "sequence": 64, "width": 128}, 4, 16, 200),
          "mlp": ({"task": "mlp"}, 0, 64, 20)}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Draws SVG files, 720 pixels wide and on white, and the planner's picture of a step over ranks."""
+"""Draws SVG files, 720 pixels wide and on white, among them --draw's of step times over ranks."""
 import math
 from itertools import pairwise
 
@@ -37,7 +37,7 @@ def picture(height, title, subtitle, *parts):
 
 class Plot:
     """A rectangle of a picture, in pixels, with two axes. x, y: the numbers at the ends of an axis.
-    A number's place on it grows evenly with scale(number), as math.log."""
+    An axis is linear in scale(number), so it is logarithmic if scale is math.log."""
 
     def __init__(self, left, top, right, bottom, x, y, scale_x=float, scale_y=float):
         self.left, self.top, self.right, self.bottom = left, top, right, bottom

@@ -14,7 +14,7 @@ from pathlib import Path
 from runs import COMMUNICATION, DATA, NUMERICS, RESOURCES, USAGE, WIDTH, Failure, finish, folded
 from trial import expect_code, of_ours
 
-KILLED = 9, 137, 0  # the codes of MPICH's launcher, Open MPI's, MPICH's from 4.1 to 4.2.2
+KILLED = 9, 137, 0  # if a rank is killed: MPICH's launcher's code, Open MPI's, MPICH 4.1 to 4.2.2's
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
 SMALL = PROGRAM + " --task mlp --width 64 --layers 8"
 ON_DISK = PROGRAM.replace("05_zero2", "08_infinity") + " --task mlp --width 16 --layers 8"

@@ -2,16 +2,15 @@
 """Write the chapters yourself: the trainer of the chapter before, tried by the chapter's own tests.
 
 `./tutorial exercise` calls this with the chapter before and the chapter. The reader edits a file
-below build/exercise, which begins as the trainer of the chapter before under the card of the
-chapter. At every save a copy of the checkout takes that file in place of its own, and Meson builds
-and runs the chapter's tests there. There are these exercises:
+below build/exercise. At every save a copy of the checkout takes that file in place of its own, and
+Meson builds and runs the exercise's tests there. The reader writes, by exercise:
 
-* 01, which has no chapter before it: Adam's update of one element.
-* 02 to 05 and 07: the trainer. 06: the trainer with one slot, as the first diff of 06's page makes
-  it, under a card of its own.
-* 02b and 05b: the trainer with messages beside computation, as notes/changing/overlap.md makes it.
-* 06b and 08: the waits of the chapter's window, built with ThreadSanitizer.
-* 06c: a window that keeps the last layer, under formulas that notes/fsdp2.diff makes.
+* 01: Adam's update of one element, from an empty function.
+* 02 to 05 and 07: the trainer, from that of the chapter before under the card of the chapter. 06:
+  the same, but with one slot, as by the first diff of 06's page, and under a card that says so.
+* 02b and 05b: messages beside computation, from the chapter's trainer (notes/changing/overlap.md).
+* 06b and 08: the waits, from the chapter's window without them, built with ThreadSanitizer.
+* 06c: a window that keeps the last layer, from 06's, under formulas that notes/fsdp2.diff makes.
 
 Exit code 0: everything holds, 1: not yet."""
 import argparse
@@ -34,16 +33,16 @@ LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
-KEPT = ROOT / "notes/fsdp2.diff"  # diffs as page_reader.py reads them, one from each "---" on
-ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # one whole layer of each
+KEPT = ROOT / "notes/fsdp2.diff"  # diffs for page_reader.py; each begins with "---"
+ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # of a card: room for one layer
 ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
-LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # delays one stream after the other
+LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # a test that delays each stream in turn
 OVERLAP = ROOT / "notes/changing/overlap.md"
 
 
 class Exercise:
-    """`trainer`, the file that the reader edits, which is written if it is missing; `own`, its
-    solution; `texts`, {name: text} of other files that the copy needs; and `tests`."""
+    """`trainer` is the file that the reader edits, written if it is missing; `own` a text that
+    solves it; `texts` {name: text} of other files in the copy; `tests` words for `meson test`."""
 
     def __init__(self, before, after, out, mpi, part=""):
         self.number, self.after = after[:2] + part, after  # the number for ./tutorial

@@ -13,7 +13,7 @@ REASONS = "What may move a bit, and what must not: notes/floating_point.md, Wher
 
 @dataclass
 class Table:
-    """Words and numbers. A cell of the head may have several lines. weak: the grey columns."""
+    """Words and numbers. A head's cell may have several lines. weak: indices of grey columns."""
     head: list
     rows: list
     caption: str = ""
@@ -63,7 +63,7 @@ class Comparison:
 
 @dataclass
 class Study:
-    """The runs that are compared, and `more`, short runs that only the timeline shows."""
+    """The runs that are compared, and `more`, short runs for the timeline."""
     runs: list
     more: list
     exact: bool = False  # sizes are shown in bytes, not in kB or MB

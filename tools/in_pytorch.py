@@ -12,7 +12,7 @@ beside its own in float64, shows whether something does. Exit code 1: a loss is 
 With `llama` for a chapter it compares the llama with transformers' LlamaForCausalLM: files, losses,
 gradients. transformers opens a chapter's checkpoint and saves the model, and the chapter reads that
 file by --init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
-difference is beyond its limit; 77: PyTorch or transformers is missing."""
+difference is beyond its limit. For every chapter exit code 77: a package of Python is missing."""
 import argparse
 import logging
 import math

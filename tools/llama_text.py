@@ -9,7 +9,7 @@ from numpy_model import Case, initial_parameters, llama_logits
 from runs import folded
 
 PROMPT, COUNT = b"The ", 200
-SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # a header's order
+SHAPE = ("layers", "width", "heads", "kv_heads", "hidden", "sequence", "vocab")  # order in a file
 
 
 def read(path):

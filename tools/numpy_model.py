@@ -16,7 +16,7 @@ CORPUS = ROOT / "notes/corpus.txt"
 
 @dataclass
 class Case:
-    """The options of one run. Their defaults are those of the programs."""
+    """The options of one run, and its ranks. Defaults are the programs' for an MLP."""
     task: str
     width: int = 256
     layers: int = 8

@@ -22,8 +22,8 @@ after the other. Lines with a plus or with no sign replace them, in the second f
 if no second is named. If the first name is a pattern, as 0[23]_*/trainer.hpp, each file that it
 matches is changed. A page's diffs are in order: each changes what those before it have left. A
 block `sh` is a command to run; commands() finds those that a page only shows. A diff is a sabotage
-if a sentence, by itself or folded, says which of Meson's tests and which case catch it. `Caught by
-ThreadSanitizer in` means that the case, built with it, reports a race."""
+if a sentence below it, in <details> or not, says which test of Meson and which case catch it.
+`Caught by ThreadSanitizer in` means that the case, built with it, reports a race."""
 import re
 from dataclasses import dataclass
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Draws pictures for an HTML page, as SVG: as wide as the page, with text that keeps its size. The
-colours of all pictures are here, too."""
+colours of curves, kinds of memory and streams are here, too."""
 import itertools
 import math
 from html import escape
 
-# All have a middle luminance, so that they can be read on white and on nearly black. Some pairs
-# look alike to colour-blind readers, so curves differ in marks or dashes, and slices in letters.
+# These colours have a middle luminance, so that they can be read on white and on nearly
+# black. Colour-blind readers take some for others, so curves have marks or dashes, slices letters.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 # The streams' colours, in the order of their lanes. 07 has one stream of copies, 08 one each way.

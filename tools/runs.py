@@ -38,7 +38,7 @@ NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# Meson's options for changed sources: equal bits, and to compile and test takes less time in all.
+# Meson's options for a copy with changes: bits are the same, and build and tests take least time.
 QUICK = ["-Dcuda=disabled", "-Ddebug=false", "-Dwarning_level=0", "-Db_colorout=never",
          "-Dcpp_args=-O1 -fmax-errors=1"]
 

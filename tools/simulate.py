@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from spans import shares
 
-# Types of tasks, as the programs name them in a trace. All others are computation.
+# By task: its type, which is its category in a program's trace. Other tasks are computation.
 TYPES = dict.fromkeys(("all_gather", "reduce_scatter", "all_reduce", "sums"), "collective") | \
     dict.fromkeys(("to_host", "to_device", "read", "write"), "bus") | {"copy": "copy"}
-BETWEEN = "between groups"  # the stream of replicas' all_reduce: other messages use other wires
+BETWEEN = "between groups"  # stream of hybrid sharding's all_reduce, which has its own wires
 SLOTS = 2  # the device has room for the gradients of so many layers
 LANDINGS = 2  # the host has room for the gradients of so many layers that it has yet to add
 HOST_CORES = "host cores"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Edits, builds and tests copies of the repository.
 
-`break`, `exercise`, `mistake` and `drill` of ./tutorial use it, and so do the tests of the pages in
-notes/changing. A Tree is such a copy. The functions below it write what tests said."""
+`break`, `exercise` and `mistake` of ./tutorial use it, and so do the tests of the pages in
+notes/changing. A Tree is such a copy. The functions below it judge or cut what was printed."""
 import contextlib
 import filecmp
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from runs import OURS, QUICK, ROOT, Failure, folded, output_of, ran
 
-LINES = 24  # of a terminal
+LINES = 24  # rows of a terminal
 RACE = "WARNING: ThreadSanitizer: data race"
 # In ThreadSanitizer's report: who writes or reads, and our functions among the top four of a stack.
 CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Makes the page on which one walks through a step of each chapter. The page depends only on the
-runs, the trainers, sentences.ini and the files in tools/watch.
+runs, the sources, the planner's cards, sentences.ini and the files in tools/watch.
 
 `./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It copies the broken runs from
-notes/step.html, because programs have to be built for them; with --renew MPI it makes them anew."""
+notes/step.html, because their programs would have to be built; --renew MPI builds and runs them."""
 import difflib
 import json
 import re
@@ -23,14 +23,14 @@ HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
 DTYPES, MICRO_BATCHES = ("bf16", "fp32"), (1, 2)
 # With this seed the element that the page follows has a gradient, so that Adam moves it.
 MODEL = TINY | {"--layers": 3, "--seed": 2}
-# By what a row of the grid holds: its letter. If the row is lent, the slot's number follows. PIECES
-# are the host's copies of what a disk holds. The host has room for three pieces, a layer each.
+# The letter of a row of the grid, by what it holds; a slot's number follows it. PIECES: letters of
+# the host's copies of what a disk holds. The host has room for three pieces, a layer each.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
 PIECES = {"master": "N", "momentum": "n", "variance": "w"}
 LANDING = "L"  # the host's memory for a gradient that its cores add to another
 PHASES = ("forward", "backward", "update")
-# Of a frame. phase: which needs the event; during: in which the host asks for it.
+# A frame's fields. phase: the one that needs the event; during: that in which the host asks for it.
 FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
           "now why").split()
 

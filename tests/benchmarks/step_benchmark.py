@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Ratios of the times of a training step: chapters over other chapters, and over PyTorch.
 
-On the CPU: three kinds of work in fp32 and bf16, with one thread per rank, which end with a table
-in Markdown; then a Llama beside transformers', and 07 over 06. On a GPU one rank in bf16 trains
+On the CPU, with one thread per rank: three kinds of work in fp32 and bf16, of which a table in
+Markdown comes last; a Llama beside transformers', and 07 over 06. On a GPU one rank in bf16 trains
 twelve Linear(2048) with 4096 samples, sixteen Linear(4096) with 8192 samples, and a Llama.
 
 Programs and PyTorch (torch_times.py) run in turn, for several rounds. A ratio is the median of the

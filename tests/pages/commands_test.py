@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""The commands that the pages show end with the right exit code. They are programs of this build,
-and ./tutorial in a copy of the tree. ELSEWHERE lists the commands that are not run here: other
-tests run them, or no test does, because they need what a machine may lack, such as a GPU."""
+"""The commands that the pages show end with the right exit code, in a copy of the tree. `build` in
+them is this build; ./tutorial has its own. ELSEWHERE lists the commands that are not run here:
+other tests run them, or none, because they need what a machine may lack, such as a GPU."""
 import json
 import os
 import re

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The code follows rules that no compiler checks: trainers can be laid side by side, shared code
-knows no chapter, lines are short, and each folder has a limit of lines."""
+knows no chapter, lines are short, and files have no more of them than SIZES allows."""
 import re
 import subprocess
 from fnmatch import fnmatch

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, and every command of ours that it
-shows is accepted. A copy of the tree follows each page of notes/changing: up to a `Now hold:` every
-test holds that the page names there, and up to a `Now fail:` every such test fails. Every sabotage
+shows is accepted. A copy of the tree follows each page of notes/changing: where the page says `Now
+hold:`, the tests that it names there pass, and where it says `Now fail:`, they fail. Every sabotage
 that a page offers is caught, and every wait that overlap.md adds is needed. The programs of
-part.md, in a project with this one as a subproject, are right. Every system that README names has
-been tried.
+part.md, in a project with this one as a subproject, are right. Every Debian that README names has
+been tried, and a workflow tries its Ubuntu.
 
 The tests look at links, paths below the repository's folders, names of source files, and paths
 below build/, which must be a program of the build or what the scripts make. What an edit takes away

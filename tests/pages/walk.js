@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Walks through the page in a frame as wide as each of WIDTHS, and writes down what is wrong. RUNS
-// are what the programs recorded, PLANS what ./tutorial plan says (step_test.py). If ALL is true, it
-// walks through all pairs of runs, not only their beginnings.
+// are what the programs recorded, PLANS what ./tutorial plan says (step_test.py). Of two
+// runs side by side it sees the beginning and, if ALL is true, every twelfth moment.
 const wrong = [], counts = {}, frame = document.querySelector("iframe");
 const sum = list => list.reduce((a, b) => a + b, 0);
 let page, get, width;

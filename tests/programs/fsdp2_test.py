@@ -5,7 +5,7 @@ import sys
 import pytest
 from programs import ROOT
 
-# Prints, by setting, how often a process gathers in forward and backward; "here": PyTorch is there.
+# Prints "here" if PyTorch is there, then by setting a process's gathers in forward and in backward.
 COUNTED = """
 import os, sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard

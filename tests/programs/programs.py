@@ -66,7 +66,7 @@ class Programs:
     build: Path
     mpiexec: str
     prefix: str = ""  # begins the programs' names
-    emulator: str = ""
+    emulator: str = ""  # starts programs of another kind of machine
     patience: int = 100  # seconds until a job counts as hanging
 
     @cached_property

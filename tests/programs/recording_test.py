@@ -3,7 +3,7 @@
 
 A slow link and a slow bus then show that as many gathers run beside computation as --prefetch
 promises, and that gradients go to the host beside backward. On GPUs tests/gpu/overlap.cpp tests
-this. With --prefix simulated_gpu_ all but that runs on simulated GPUs, whose traces have no values.
+this. --prefix simulated_gpu_ runs the rest on simulated GPUs, whose traces have no values.
 """
 import itertools
 import re

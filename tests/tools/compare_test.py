@@ -54,7 +54,7 @@ def resumed(lines):
 
 OTHER = "06_zero3_fp32"
 LEAVES = "06 fp32 leaves 05 fp32 in step 3: the loss is 3.77812052 (0x4071ccba) there, "
-# (the second log beside 05's, whether that is as it should be, what is said of it).
+# (a log to compare with 05's, whether report.holds() for the two, what is said of them).
 PAIRS = [
     (recorded(OTHER), True, ["Both runs in fp32 have the same losses and the same parameters, to "
                              "the bit."]),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Counts the parameters of models, layer by layer, as transformers makes them on PyTorch's meta
-device, where tensors have shapes but no numbers. It reads no weights, and runs no code of a model.
+device, where tensors have shapes but no numbers. It reads no weights, and runs no code from a hub.
 
 It reads a JSON list of config.json objects from stdin. The last line on stdout is a list, for each
 of them what counted() returns, or {"error": why}. Exit code 77: torch or transformers is missing.

@@ -13,7 +13,7 @@ from .machine import NUMBERS, OPTIONS, number
 # GROUPS: {a heading of --help: rows [names, kind of value, help, default]}; the first name is ours.
 # OWN: {a name, ours or another program's: (our name, kind of value)}.
 # WORDS: {another program's word for a value: ours}. BARE: {option: its value if it stands alone}.
-# NEEDS: {option: one without which it is refused}. EXCLUDES: {option: those beside which it is}.
+# NEEDS: {option: one that must be there, too}. EXCLUDES: {option: those that must not be}.
 GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
 ROWS = [row for rows in GROUPS.values() for row in rows]
 OWN = {name: (row[0].split()[0], row[1]) for row in ROWS for name in row[0].split()}

@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from runs import ROOT, Failure, spaced
 
 # NUMBERS: {an option's kind: (the least, the most, an example, {unit: factor})}. OPTIONS: the rest
-# of that file, for line.py.
+# of notes/options.json, for line.py.
 NUMBERS, *OPTIONS = json.loads((ROOT / "notes/options.json").read_text("utf-8"),
                                parse_float=Decimal).values()
 MOST_PARAMETERS, MOST_RANKS = NUMBERS["COUNT"][1], NUMBERS["N"][1]

@@ -38,12 +38,12 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Card:
-    """A plan: a chapter's card, or one derived from it. "How often" is (a step, a micro-batch)."""
+    """A plan: a chapter's card, or one derived from it. How often: (per step, per micro-batch)."""
     name: str
     mixed_precision: bool
     held: dict  # by kind: "replicated", "sharded", "sharded on the host" or "sharded on the disk"
     sent: dict  # by phase: how often (N - 1)/N of all parameters are sent
-    borrowed: dict  # by kind: how many layers or pieces
+    borrowed: dict  # by kind: how many layers or pieces; "and_prefetched": --prefetch more
     copied: dict  # by direction over the bus: how often a rank's shard is copied
     theirs: bool = False  # whether this is DeepSpeed's own plan, with its buffers
 
@@ -119,7 +119,7 @@ def as_deepspeed(card, to_owners=False):
 
 MADE = [*map(deepspeed_card, (1, 2), ("cpu", "cpu")), deepspeed_card(3, "cpu", "cpu"),
         deepspeed_card(3, "none", "cpu")]  # DeepSpeed's plans with offload
-ALL = [*CHAPTERS, *MADE, STATE_HOST]  # PLANS: {each name that --chapter takes: a card}
+ALL = [*CHAPTERS, *MADE, STATE_HOST]  # the cards; PLANS: {a name that --chapter takes: its card}
 PLANS = {name: card for card in CHAPTERS for name in (card.name[3:], card.name[:2], card.name[1])}
 PLANS |= {card.name: card for card in ALL} | {"ddp": PLANS["3"], "zero0": PLANS["3"]}
 
@@ -281,7 +281,7 @@ def cut_among(q, card, n):
 
 
 class Rank:
-    """What one of n ranks holds, borrows, sends and copies in a step, in exact bytes. A layer's
+    """What one of n ranks holds, borrows, sends and copies in a step, not rounded. A layer's
     trained and frozen parameters are padded separately."""
 
     def __init__(self, q, card, n):

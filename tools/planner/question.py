@@ -22,10 +22,10 @@ from .plan import ALL, CHAPTERS, DISK, LIVE, PLANS, answer, as_deepspeed
 from .times import notes, operations, scaled, table
 from .words import advice, figures, folded, plural, sized, told
 
-# DeepSpeed's plans as ms-swift, LLaMA-Factory, xtuner and Lightning name them: ds_z3_config.json.
+# DeepSpeed's plans as ms-swift, LLaMA-Factory, xtuner, Lightning name them, as ds_z3_config.json.
 NAMED = re.compile(r"(deepspeed_|default_?|ds_)?(zero_?|stage_?|z)?(?P<stage>[0-3])"
                    r"(?P<away>_offload)?(_config)?(\.json)?")
-# Names of attention that stores no s x s matrices. The other names are eager, disabled, programs.
+# Kinds of --attention that store no s x s matrices. The others are eager, disabled and programs.
 FUSED = re.compile("sdpa|flash|flex|fa[23]|true")
 
 
