@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Trains the eight chapters on the same text and lays the fourteen runs beside each other.
-
 `./tutorial demo` calls this after building. It recomputes every claim from the programs' own logs
 and notes/digests.json: exit code 0 means that each claim holds, 1 that one does not."""
 import argparse

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Runs 05_zero2 or 08_infinity while something goes wrong, and shows what it says, how it ends.
-
 `./tutorial drill` calls this to list the drills; with a name, to check that there is such a drill;
 and with a launcher too, to run it. tests/programs/injector.cpp makes most faults, in a call of rank
 1. Exit code 0: all went as DRILLS says, 1: it did not."""

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Write the chapters yourself: the trainer of the chapter before, tried by the chapter's own tests.
-
 `./tutorial exercise` calls this with the chapter before and the chapter. The reader edits a file
 below build/exercise. At every save a copy of the checkout takes that file in place of its own, and
 Meson builds and runs the exercise's tests there. The reader writes, by exercise:

@@ -44,18 +44,21 @@ class Comparison:
 
     def __init__(self, run, reference):
         self.run, self.reference = run, reference
-        theirs = {step["step"]: step["loss"] for step in reference.steps}
+        theirs = {step["step"]: step for step in reference.steps}
+        norms = {step["step"]: step["grad_norm"] for step in run.steps}
         # (step, the reference's loss, the run's), and those of them whose bits differ
-        self.steps = [(step["step"], theirs[step["step"]], step["loss"]) for step in run.steps
-                      if step["step"] in theirs]
+        self.steps = [(step["step"], theirs[step["step"]]["loss"], step["loss"])
+                      for step in run.steps if step["step"] in theirs]
         self.parted = [row for row in self.steps if bits(row[1]) != bits(row[2])]
+        self.norms = [number for number, step in theirs.items()  # the steps whose norms differ
+                      if step["grad_norm"] != norms.get(number, step["grad_norm"])]
         self.layers = None  # those that differ at the end; None: the runs end with other steps
         if run.steps[-1]["step"] == reference.steps[-1]["step"]:
             pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
         self.same = not self.parted and not self.layers
         self.whole = run.whole and run.told == reference.told  # the same steps, from 1 on
-        self.alike = self.same and self.layers == [] and self.whole  # nothing more to say
+        self.alike = self.same and self.layers == [] and self.whole  # also if norms differ
         # The largest difference of two losses; infinite if only one of the two is finite.
         self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)
                                     for _, a, b in self.parted])
@@ -112,6 +115,8 @@ def what(c):
         most = f", by at most {small(c.largest)}" if c.largest < math.inf else ""
         lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
                  f"{len(c.parted)} of {len(c.steps)} steps differ{most}."]
+    if c.norms and (not c.parted or c.norms[0] < c.parted[0][0]):
+        lines.append(f"Their gradients' norms differ already in step {c.norms[0]}.")
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -168,7 +173,7 @@ def equality(study):
                      "the bit")
     title, tasks = "; ".join(parts), {run.options.get("task") for run in study.runs}
     unit = ", in nats per byte" if tasks == {"text"} else ""
-    points = [what(c) for c in study.compared if not c.alike]
+    points = [what(c) for c in study.compared if c.norms or not c.alike]
     if any(not c.same for c in study.compared):
         points.append([REASONS])
     rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],

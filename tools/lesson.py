@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Shows what a chapter changes: who holds what before and after, and the lines of its trainer.
-
 `./tutorial lesson` calls this with the chapter before and the chapter, or with 01 alone. It only
 reads text, so nothing has to be built."""
 import re

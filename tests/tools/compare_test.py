@@ -41,8 +41,8 @@ def text(study, capsys):
     return of
 
 
-def with_loss(lines, step, loss):
-    lines[step]["loss"] = loss
+def with_loss(lines, step, loss, name="loss"):
+    lines[step][name] = loss
     return lines
 
 
@@ -64,6 +64,8 @@ PAIRS = [
       "The parameters at the end are the same"]),
     (with_loss(recorded(OTHER), 3, None), False,
      [LEAVES + "no number (null) here", findings.REASONS]),
+    (with_loss(recorded(OTHER), 2, 1.5, "grad_norm"), True,
+     ["the same losses", "Their gradients' norms differ already in step 2."]),
     (changed(recorded(OTHER), "layer_digests", 3), False,
      ["06_zero3 leaves 05_zero2 in its parameters alone, in fp32.",
       "differ in 1 of 8 layers, layer 3 is", findings.REASONS]),
