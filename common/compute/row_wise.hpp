@@ -143,9 +143,9 @@ struct SoftmaxBackward {
   }
 };
 
-/// Those of Kernels' operations that only call such a body. Base: an ElementWise. Backend has
-/// each_row(rows, count, body, Rows ...); each_row_sum(the same), both for `count` elements of a
-/// row; column_sums(dy, grads, write): stores or adds dy's column sums.
+/// Kernels' operations on rows, each by a body. Base: an ElementWise. Backend has each_row(rows,
+/// count, body, Rows ...); each_row_sum(the same) for a body with `sums`; count: elements of a row;
+/// and column_sums(dy, grads, write), which stores or adds dy's column sums.
 template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;

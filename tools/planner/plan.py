@@ -281,7 +281,7 @@ def cut_among(q, card, n):
 
 
 class Rank:
-    """What one of n ranks holds, borrows, sends and copies in a step, not rounded. A layer's
+    """What one of n ranks holds, borrows, sends and copies in a step, to the byte. A layer's
     trained and frozen parameters are padded separately."""
 
     def __init__(self, q, card, n):

@@ -278,7 +278,7 @@ def by_parts(q, ours, fused, loss):
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     stored = not fused and q.recompute != "attention"
     pairs = shape.heads * q.sequence * width if stored else 0  # bytes a token of s x s matrices
-    # Once: the last output, its norm, a gradient; in a block's backward those of q, k, v, twice.
+    # Once: last output, its norm, a gradient; a block's dq, dk, dv by head and by token; `pairs`.
     once = width * (3 * shape.hidden + 2 * (queries + 2 * keys)) + pairs
     block = (our_block if ours else transformers_block)(shape, width, queries, keys, pairs)
     rows = q.sequence * q.batch  # ours rounds each tensor up to 64 bytes
