@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Trains a chapter's model in PyTorch too, from the same file of weights, and compares the losses.
-
 Options that this script does not know go to the chapter, from whose log it reads all options.
 numpy_model.py makes the same samples. Without --init PyTorch's initial weights are used. All is in
 fp32, but the chapter and PyTorch add in different orders: a sum of n terms is off by about sqrt(n)

@@ -1,7 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Runs the programs, writes the numbers it measured to notes/measured, and renders the pages.
-
 render.py says what is in notes/measured. Programs must be built; the table overlap builds a copy.
 Nothing is written when a run fails, or when a count of bytes or elements differs from its formula.
 The logs of the runs are kept in build/measure."""

@@ -731,6 +731,8 @@ def test_like_the_programs(programs, folder, point):
     ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
     ("--params 1e12 --gpu 9GB --chapter 04", "or smaller layers, or a later chapter."),
     ("--params 30e9 --gpu 80GB --host 9MB --chapter 08", "08_infinity needs more of the host."),
+    ("--params 70e9 --gpu 80GB --ranks 64 --shards 8 --chapter 06",
+     "06_zero3 reserves 161.33 GB; take more --shards, or larger GPUs."),
     *(("--params 1e9 --ranks 1 --layers 1 --chapter 05 --gpu 80GB --activations " + more, says) for
       more, says in (("67.8GB", "may fit in --gpu 80GiB."), ("67.9GB", "79.90 GB per rank.\n"))),
     ("--params 1e9 --layers 1 --gpu 16GB", "16.00 GB per rank, and no chapter sends less.")])

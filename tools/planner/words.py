@@ -24,7 +24,7 @@ def sized(count):
 
 
 def timed(ms):
-    return f"{ms:.2f} ms" if ms < 100 else f"{spaced(round(ms))} ms"
+    return f"{max(0, ms):.2f} ms" if ms < 100 else f"{spaced(round(ms))} ms"
 
 
 def plural(count, what):
@@ -120,7 +120,9 @@ def advice(q):
                     f"{q.gpu // 10 ** 9}GiB.")
         return (f"None fits on {ranks}{host}: take {plan.name} on {plural(plan.fewest, 'rank')}"
                 f"{more}, {needs(q, plan.then)}.{sold}")
-    if plan.every <= free:
+    if q.shards and plan.reserved > free:
+        why = f"{plan.name} reserves {sized(plan.reserved)}; take more --shards, or larger GPUs"
+    elif plan.every <= free:
         why = f"{plan.name} needs more of the host"
     else:
         later = ", or a later chapter" if len(q.plans) == 1 and plan.card.stage < 3 else ""
