@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Makes compare's sections on bytes held, elements sent and a step over time, and the last one."""
+"""Makes four sections of compare's report: bytes held, elements sent, a step over time, the end."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of
@@ -25,15 +25,15 @@ def rest(held):
 
 
 def data_parallel(run, runs):
-    """Returns the run of 02 or 03 with the same dtype and parameters, which holds the whole state;
-    None if there is none among `runs`."""
+    """Returns, of `runs`, one of 02 or 03 on several ranks with `run`'s dtype and number of
+    parameters: its ranks hold the whole state. None if there is no such run."""
     alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
              all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
     return min(alike, key=lambda other: other.number) if alike else None
 
 
 def saved(held, whole, what="resident", form=".2f"):
-    """Returns the percentage of the state of the run `whole` that a place saves; "" for None."""
+    """Returns, as text, the percentage of run `whole`'s state that is not held; "" for None."""
     if whole is None:
         return ""
     return format(100 * (1 - state(held, what) / state(whole.memory, what)), form)
@@ -105,7 +105,7 @@ def traffic(study):
     unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
 
     def panels(caption, colours, lengths, says):
-        """Returns a figure of bars: lengths(run) are of a bar's parts, says(run) is beside it."""
+        """Returns a figure: lengths(run) are the parts of a run's bar, says(run) is beside it."""
         most = max(sum(lengths(run)) for run in runs) or 1
 
         def bars(dtype, alike):
@@ -154,7 +154,7 @@ def traffic(study):
 
 
 def timeline(study):
-    """Makes the finding on the shortest step of each run that has a trace; None if none has one."""
+    """Makes the finding on the shortest traced step of each run; None if no run has a trace."""
     figures, points = [], []
     for run in (*study.runs, *study.more):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]

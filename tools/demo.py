@@ -24,8 +24,8 @@ SHORT = ["--steps", 8]  # options of the runs for the timeline
 TASKS = {"text": ({}, 0, 256, 200),
          "llama": ({"task": "llama", "heads": 4, "sequence": 64, "width": 128}, 4, 16, 200),
          "mlp": ({"task": "mlp"}, 0, 64, 20)}
-# Each chapter goes on with the checkpoint of the chapter above it: on how many ranks (0: on as many
-# as the other runs), up to which step.
+# Runs of (chapter, ranks, last step). Each run but the first resumes the checkpoint of the run
+# before it. 0 ranks: as many as --ranks says.
 CHAIN = ((CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20),
          (CHAPTERS[7], 2, 25))
 
@@ -166,7 +166,7 @@ def main():
     for run in runs:
         with progress(f"{run.chapter:<21}{run.dtype}{run.ranks:>8}", told_steps(run, options.steps),
                       then=""):
-            run.execute()  # a failure ends the line
+            run.execute()  # if this fails, the Failure's sentence ends the line
         print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
               f"{report.weak(f'{run.seconds:7.1f}')}", flush=True)
     execute("short ones, traced: on a slow link, bus, disk", more)
@@ -181,7 +181,7 @@ def main():
     print(report.weak(f"{sum(run.seconds for run in every):6.1f}"))
     study = findings.Study(runs, more)
     *parts, ending = report.sections(study)
-    parts[1].tables = []  # its runs stand above
+    parts[1].tables = []  # the table of runs, whose lines are printed above
     report.print_text(parts)
     print()
     judged = [*claims(runs, options.ranks, chain)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Draws SVG files, 720 pixels wide and on white, among them --draw's of step times over ranks."""
+"""Draws SVG files, 720 pixels wide on white, as that of plan --draw: a step's time over ranks."""
 import math
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ def line(*points, **has):
 
 
 def picture(height, title, subtitle, *parts):
-    """Returns an SVG file. parts: elements; those below the title and the subtitle's lines."""
+    """Returns an SVG file's text. parts: the elements below the title and the lines of subtitle."""
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" viewBox="0 0 720 '
         f'{height}" font-family="{FONTS}" fill="#1f2328">',
@@ -101,7 +101,7 @@ def steps_over_ranks(plans, what):
                 yield plot.curve([a, b], stroke=colour, stroke_width=width,
                                  stroke_dasharray="none" if fits else "3 4")
             ends.append((plot.y(points[-1][1]), name, colour))
-        for at, (_, name, colour) in enumerate(sorted(ends)):  # in the order in which lines end
+        for at, (_, name, colour) in enumerate(sorted(ends)):  # top to bottom, as the lines end
             yield text(585, top + 10 + 15 * at, name, 14, fill=colour)
 
     def step(figures):

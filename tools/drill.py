@@ -90,7 +90,7 @@ DRILLS = {
 
 
 def run(mpiexec, _, commands, codes, says, seen):
-    """Runs a drill of DRILLS; raises a Failure if a code or the last lines are not as it says."""
+    """Runs a drill of DRILLS; raises a Failure if a code or the last lines are not the drill's."""
     shutil.rmtree(SAVED, ignore_errors=True)
     rank = "OMPI_COMM_WORLD_RANK" if "openmpi" in mpiexec else "PMI_RANK"
     for command, code in zip(commands, codes, strict=True):

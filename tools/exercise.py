@@ -27,13 +27,13 @@ from runs import ROOT, finish, folded
 from sabotage import tree_for
 from trial import LINES, cut, screen, write
 
-PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
+PATIENCE = "20"  # seconds without progress that end a test; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
 KEPT = ROOT / "notes/fsdp2.diff"  # diffs for page_reader.py; each begins with "---"
-ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # of a card: room for one layer
+ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # in 06's card: room for one layer
 ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
 LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # a test that delays each stream in turn
 OVERLAP = ROOT / "notes/changing/overlap.md"
@@ -158,7 +158,7 @@ def one_slot(before, after):
 
 
 def two_streams(trainer):
-    """Returns {name: text} of what overlap.md's diffs make of this trainer and of other files."""
+    """Returns {name: text} of what overlap.md's diffs make of `trainer` and of shared files."""
     page = page_reader.changes(OVERLAP.read_text("utf-8"), OVERLAP.relative_to(ROOT))
     return page_reader.edited(diff for diff in page if diff.old == str(trainer) or
                               not diff.old.endswith("/trainer.hpp"))

@@ -147,9 +147,9 @@ def mountain(of):
 
 def link(of):
     """Draws the ms of a step over the speed of a link. If a step takes t ms without a limit, and a
-    rank sends b bits at g Gbit/s, the link alone takes b / 1e6 g, and a step that waits for all of
-    them t + b / 1e6 g. There are two ranks with a core each, because on a shared core one rank
-    would compute while another waits for the link."""
+    rank sends b bits at g Gbit/s, the link alone takes b / (1e6 g) ms, and a step that waits for
+    all bits takes t + b / (1e6 g). There are two ranks with a core each, because on a shared core
+    one rank would compute while another waits for the link."""
     def on_links(chapter):
         def measure(programs):
             free, *limited = (programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")

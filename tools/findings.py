@@ -24,7 +24,7 @@ class Table:
         self.rows = [[str(cell) for cell in row] for row in self.rows]
 
     def words(self):
-        """Returns which columns are aligned left: the first, and words (numbers may have e, x)."""
+        """Returns the columns aligned left: the first, and any with a letter but numbers' e, x."""
         return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
                 any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
@@ -46,19 +46,19 @@ class Comparison:
         self.run, self.reference = run, reference
         theirs = {step["step"]: step for step in reference.steps}
         norms = {step["step"]: step["grad_norm"] for step in run.steps}
-        # (step, the reference's loss, the run's), and those of them whose bits differ
+        # Rows (step, the reference's loss, the run's loss). parted: rows whose losses' bits differ.
         self.steps = [(step["step"], theirs[step["step"]]["loss"], step["loss"])
                       for step in run.steps if step["step"] in theirs]
         self.parted = [row for row in self.steps if bits(row[1]) != bits(row[2])]
         self.norms = [number for number, step in theirs.items()  # the steps whose norms differ
                       if step["grad_norm"] != norms.get(number, step["grad_norm"])]
-        self.layers = None  # those that differ at the end; None: the runs end with other steps
+        self.layers = None  # layers that differ at the end; None: the runs' last steps differ
         if run.steps[-1]["step"] == reference.steps[-1]["step"]:
             pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
         self.same = not self.parted and not self.layers
-        self.whole = run.whole and run.told == reference.told  # the same steps, from 1 on
-        self.alike = self.same and self.layers == [] and self.whole  # also if norms differ
+        self.whole = run.whole and run.told == reference.told  # both have steps 1 to n
+        self.alike = self.same and self.layers == [] and self.whole  # norms may differ
         # The largest difference of two losses; infinite if only one of the two is finite.
         self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)
                                     for _, a, b in self.parted])
@@ -69,13 +69,13 @@ class Study:
     """The runs that are compared, and `more`, short runs for the timeline."""
     runs: list
     more: list
-    exact: bool = False  # sizes are shown in bytes, not in kB or MB
+    exact: bool = False  # whether sizes are shown in bytes, not in kB or MB
 
     def __post_init__(self):
         for run, label in zip(self.runs, labels(self.runs)):
             run.label = label
         first, *others = self.runs
-        # Each run is compared with the first run of its dtype; that one with the first of all.
+        # Each run is compared with its dtype's first run, and a dtype's first run with runs[0].
         of_dtype = {run.dtype: run for run in reversed(self.runs)}
         pairs = ((run, of_dtype[run.dtype]) for run in others)
         self.compared = [Comparison(run, first if run is other else other) for run, other in pairs]
@@ -89,7 +89,7 @@ class Study:
 
 
 def labels(runs, widest=24):
-    """Returns, for each run, the shortest name that tells it from the others."""
+    """Returns runs' names: chapter and dtype or chapter and log, if all differ; else numbered."""
     stems = [f"{run.number} {run.log.stem}" for run in runs]
     for found in ([f"{run.number} {run.dtype}" for run in runs], stems):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:

@@ -9,9 +9,9 @@ loss's relative difference, unless something magnifies roundings. The last colum
 beside its own in float64, shows whether something does. Exit code 1: a loss is beyond the bound.
 
 With `llama` for a chapter it compares the llama with transformers' LlamaForCausalLM: files, losses,
-gradients. transformers opens a chapter's checkpoint and saves the model, and the chapter reads that
-file by --init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
-difference is beyond its limit. For every chapter exit code 77: a package of Python is missing."""
+gradients. transformers opens 06's checkpoint and saves the model, and 06 reads that file by --init.
+After a step of 01 with --beta1 0, exp_avg in its checkpoint is the gradient. Exit code 1: a
+difference is beyond its limit. Exit code 77, in both uses: a package of Python is missing."""
 import argparse
 import logging
 import math
@@ -95,8 +95,8 @@ def train(case, weights, steps, dtype):
 
 
 def compare_losses(run, folder, asked, others):
-    """Prints the losses of a chapter's run beside PyTorch's; raises a Failure if one is beyond the
-    bound. run(chapter, ranks, *options) runs it. asked: our options; others: the chapter's."""
+    """Prints the losses of a chapter's run beside PyTorch's; raises a Failure if one is beyond its
+    bound. run(chapter, ranks, *options) gives a run. asked: our options; others: the chapter's."""
     first = run(asked.chapter, asked.ranks, "--steps", 1, *others)
     case = Case(**{field.name: first.options.get(field.name.replace("_", "-"), first.ranks)
                    for field in fields(Case)})  # only `ranks` is no option
@@ -127,7 +127,7 @@ def compare_losses(run, folder, asked, others):
 
 
 def save_new(case, folder):
-    """Saves a model of transformers, whose gains are not 1. Returns the path of its weights."""
+    """Saves a random model of transformers, with gains other than 1. Returns its weights' path."""
     torch.manual_seed(3)
     model = network_of(case)
     for name, param in model.named_parameters():

@@ -69,7 +69,7 @@ class Measuring(render.Block):
 
 
 def when(runs):
-    """Returns, as text, the runs' ranks and MPI, the day, the commit, whether it has changes."""
+    """Returns, as text, the runs' ranks and MPI, the day, the commit, and "with changes" if any."""
     where = ""
     if ranks := sorted({run.ranks for run in runs if run.ranks > 1}):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
@@ -113,7 +113,7 @@ def write(blocks):
         path.write_text(f'{{"machine": {json.dumps(machine_name)}, "blocks": {{\n'
                         + ",\n".join(parts) + "}}\n", "utf-8")
     for path in {*render.MEASURED.glob("*.json")} - {*written}:
-        path.unlink()  # since then, each of its blocks was measured on other machines
+        path.unlink()  # each block in it is now measured on another machine, or on no page
 
 
 def main():

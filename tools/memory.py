@@ -45,7 +45,7 @@ def terms(trace, run):
     if borrowed["and_prefetched"]:
         earlier = uses - len(sizes)  # uses of a layer in the micro-batches before the last
         ahead = min(borrowed["parameters"] + options["prefetch"], 2 * uses) - 1
-        on_their_way = borrowed["gradients"]  # layers whose gradients are sent until the update
+        on_their_way = borrowed["gradients"]  # slots, given back when backward has ended
         for kind, phase, layers in (("parameters", "load", min(ahead, earlier)),
                                     ("parameters", "forward", min(ahead, len(sizes))),
                                     ("gradients", "load", min(on_their_way, earlier)),
@@ -54,7 +54,7 @@ def terms(trace, run):
             yield (kind, (phase,), w * layers * max(sizes),
                    f"+ {layers} x {w} x {spaced(max(sizes))}")
     activations = run.memory["activations"]
-    if options["task"] == "llama":  # it reserves all its activations at once
+    if options["task"] == "llama":  # a llama reserves all its activations at once
         loaded = activations["predicted"], activations["formula"]
     else:
         inputs = 128 if options["task"] == "toy" else options["width"]
@@ -66,7 +66,7 @@ def terms(trace, run):
 
 
 def table(trace, run):
-    """Yields lines on the rank with the highest peak. At last a wrong formula raises a Failure."""
+    """Yields lines on the rank with the highest peak; at the end a wrong count raises a Failure."""
     ranks = [phases(trace.program(rank, 0, *trace.steps[:2])) for rank in range(run.ranks)]
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
     mine, parts = ranks[rank], [*terms(trace, run)]

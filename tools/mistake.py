@@ -71,7 +71,7 @@ class Ran:
         return [(after - before) / self.lr for after, before in pairs]
 
     def lengths(self, step):
-        """Returns how far a step moves each of the weights that it moves, sorted."""
+        """Returns how far, in learning rates, a step moves each weight that it moves, sorted."""
         return sorted(abs(move) for move in self.moves(step) if move)
 
     def distances(self, step):
@@ -112,7 +112,7 @@ def turned(run):
 
 
 def lost(run):
-    """Returns the share of the weights that the right run moves in a step and this run does not."""
+    """Returns the share of the right run's moves, of a weight in a step, that `run` lacks."""
     return percent([not ours for step in range(1, len(run.steps) + 1)
                     for ours, theirs in zip(run.moves(step), run.right.moves(step)) if theirs])
 
@@ -225,7 +225,7 @@ class Mistake:
         self.diffs = [replace(diff, test=test, case=case)
                       for diff in page_reader.changes(text, PAGE.name)]
         self.commands = [command.split(" ", 2)]
-        if not self.diffs:  # the second command runs another chapter
+        if not self.diffs:  # `families` compares 02, its own command, with 05, that of `last`
             self.commands.append(MISTAKES["last"][0].split(" ", 2))
         text, _, _ = text.partition("\n```diff")
         self.text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", text)  # a link becomes its text

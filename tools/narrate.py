@@ -162,7 +162,7 @@ def story(trace, run):
 
 
 def followed(trace, run, layer, element):
-    """Yields lines on where an element is in each phase, what made it, and its values by rank."""
+    """Yields a line for each task that uses an element: where it is, and its value by rank."""
     shard = trace.layers[layer]["shard"]
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"

@@ -159,7 +159,7 @@ def layer_digests(case, parameters):
 
 
 def samples_of_step(case, step):
-    """Returns (inputs, targets) of a step, from 0, on all ranks. Samples count across steps."""
+    """Returns all ranks' (inputs, targets) in a step, from 0. They follow the last step's."""
     count = case.batch * case.accumulate * case.ranks
     make = {"text": text_samples, "llama": token_samples}.get(case.task, taught_samples)
     return make(case, np.arange(step * count, (step + 1) * count, dtype=np.uint64))
@@ -217,7 +217,7 @@ def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
         backward(dy.reshape(y.shape))
         return loss, gradient
     layers = matrices(case, parameters)
-    relus = 0 if case.task == "toy" else len(layers) - 1  # the layers that end in a ReLU
+    relus = 0 if case.task == "toy" else len(layers) - 1  # how many layers end in a ReLU
     activations = [stored(x)]
     for i, (weight, bias) in enumerate(layers):
         y = activations[i] @ weight.T + (bias if bias.size else 0)

@@ -26,7 +26,7 @@ TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "
 
 
 def times_of(events):
-    """Returns one rank's {(column, layer or None for all): {step: [exposed, hidden]}}, in ms."""
+    """Returns a rank's {(column, layer, "sums" or None: all): {step: [exposed, hidden]}}, in ms."""
     times = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for event, pieces in exposed(events):
         args, alone = event["args"], sum(end - begin for begin, end in pieces)
@@ -78,7 +78,7 @@ def tables(trace):
 
 
 def played(trace, given):
-    """Yields rank 0's medians as the steps ran, and on another machine, by the options `given`."""
+    """Yields rank 0's medians: as the steps ran, as played, as played with the options `given`."""
     prefetch = given.pop("prefetch", None)
     asked = Replay(trace, Machine(**given), prefetch)
     if prefetch is not None and not asked.card.prefetches:

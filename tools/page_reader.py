@@ -50,10 +50,10 @@ class Diff:
     new: str  # the name of the file that the changed text becomes
     before: str  # lines of the old file
     after: str  # what replaces them
-    test: str  # the test that must fail after it, "" if it is no sabotage
+    test: str  # the test that must fail after this diff, "" if the diff is no sabotage
     case: str  # the case of that test
     build: str  # the build in which that test fails: plain, or tsan (ThreadSanitizer)
-    title: str  # what is bold in the paragraph before it, else its first line
+    title: str  # what is bold in the paragraph before the block, else the diff's first line
     place: str  # "PAGE:LINE: "
 
     def apply(self, text):

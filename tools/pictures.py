@@ -6,7 +6,7 @@ import math
 from html import escape
 
 # These colours have a middle luminance, so that they can be read on white and on nearly
-# black. Colour-blind readers take some for others, so curves have marks or dashes, slices letters.
+# black. Colour-blind readers mix some up, so curves also have marks or dashes, slices have letters.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 # The streams' colours, in the order of their lanes. 07 has one stream of copies, 08 one each way.
@@ -64,8 +64,8 @@ def axis(low, high, y, unit):
 
 
 def bars(label, rows, most, size=1, unit=""):
-    """Draws a bar for each row: (name, words on the right, [(length, colour)]). most: the length of
-    a full row. unit: of the axis, one of it is `size` lengths; if it is empty there is no axis."""
+    """Draws a bar for each row: (name, words on the right, [(length, colour)]). A bar of length
+    `most` is as wide as the page. unit: the axis' unit, which is `size` long; "": no axis."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]

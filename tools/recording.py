@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Reads a recording: what one run wrote with --trace and --log.
 
-narrate, memory, overlap and watch show a recording; all of them read it here. notes/running.md
-explains the `args` of an event."""
+narrate, memory, overlap, watch and compare read recordings with it. notes/running.md explains the
+`args` of an event."""
 import argparse
 import json
 import tempfile

@@ -64,7 +64,7 @@ class Replay:
         if not all(waiting):
             raise Failure(f"{what} of layer {layer} in step {step} ran on some ranks only: this "
                           "trace cannot be played", 3)
-        count = self.disk_tensors if what in ("read", "write") else 1  # a slice per tensor
+        count = self.disk_tensors if what in ("read", "write") else 1  # slices: one per tensor
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in waiting]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
         if TYPES.get(what) == "collective":

@@ -52,8 +52,8 @@ class Failure(Exception):
 
 
 def finish(main, says):
-    """Ends the script with the exit code that main returns. If main raises a Failure, prints its
-    sentence after `says`, and ends with its code."""
+    """Ends the script with the exit code that main returns. If main raises a Failure, prints `says`
+    and its sentence, and ends with its code. Other codes: 130 after Ctrl-C, 6 for an OSError."""
     for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed stream is None
         stream.reconfigure(errors="replace")  # what a terminal's encoding lacks becomes a ?
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when a reader, such as head, ends
@@ -114,11 +114,11 @@ class Run:
                          for what in NOTHING}
                 self.places[place] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
         self.memory, self.on_host, self.on_disk = (self.places.get(place, {}) for place in PLACES)
-        # By direction, over the bus, and to and from the disk: bytes and ms.
+        # {to_host, to_device, read or write: its bytes and ms}; {} without bus and disk
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
-        self.whole, self.told = first == 1, f"{first} to {last}"  # whether from 1 on; in words
+        self.whole, self.told = first == 1, f"{first} to {last}"  # whether from step 1; as text
 
 
 class Programs:
@@ -242,8 +242,8 @@ def wrong_bytes(runs):
 
 
 def wrong_traffic(runs):
-    """Returns a sentence for each phase, and each direction of a copy, that differs from its
-    formula. What a library sends within its own collectives is not counted."""
+    """Returns a sentence for each phase, padding, scalars, and each direction of bus and disk whose
+    count is not its formula's. What a library sends in its own collectives has no count, None."""
     wrong = []
     for run in runs:
         traffic = run.summary["traffic"]

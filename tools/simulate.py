@@ -58,7 +58,7 @@ class Schedule:
     ranks: int = 1
     accumulate: int = 1
     prefetch: int = 1
-    # Whether a trainer without a window sends beside backward and the next forward, as DDP does.
+    # Whether a trainer without a window sends gradients beside backward, parameters beside forward.
     beside: bool = False
     pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
     ends: bool = False  # whether a step begins only after all of the update before, as DeepSpeed's
@@ -168,7 +168,7 @@ class Schedule:
             self.run(HOST_CORES, "squared_norm", l)
 
     def add_norm(self):
-        """Each rank waits for its gradients, all add their squares, the host waits for the sum."""
+        """Each rank awaits its gradients, all ranks add the squares, the host awaits the sum."""
         summed = BETWEEN
         if self.card.offloads:
             summed = HOST_CORES if self.grads_on_host else self.down
@@ -212,14 +212,14 @@ class Machine:
     """The speeds that a rank attains, lower than in data sheets. What has speed 0 takes no time."""
     flops: float = 0  # 10^12 operations/s
     memory: float = 0  # GB/s of the device's memory
-    host_memory: float = 0  # GB/s of its share of the host's memory
+    host_memory: float = 0  # GB/s of the rank's share of the host's memory
     bus: float = 0  # GB/s, each way
     disk: float = 0  # GB/s, each way
     link: float = 0  # Gbit/s of a rank to other nodes
-    latency: float = 0  # microseconds of a message there
+    latency: float = 0  # microseconds of a message to another node
     node: int = 1  # ranks in a node
-    node_link: float = 0  # Gbit/s of a rank within it
-    node_latency: float = 0  # microseconds of a message within it
+    node_link: float = 0  # Gbit/s of a rank within its node
+    node_latency: float = 0  # microseconds of a message within its node
 
     def ring(self, size, n, node=None, messages=1):
         """Returns the ms of an all-gather or a reduce-scatter of `size` bytes over n ranks, `node`
@@ -259,15 +259,15 @@ class Work:
     """What a step has to do, from which durations follow. Each list has an entry per layer."""
     card: object
     n: int  # ranks
-    gathered: list  # elements, padded
-    trained: list  # those of them that are trained
+    gathered: list  # all elements of the layer, padded
+    trained: list  # the layer's elements that are trained, padded
     forward: list  # operations of a micro-batch
     backward: list
     accumulate: int = 1  # micro-batches
     width: int = 2  # bytes of an element
     sent: int = 2  # bytes of an element of a gradient that is sent
     adam: int = 28  # bytes that Adam reads and writes of an element
-    state: int = 12  # bytes of an element on a disk
+    state: int = 12  # bytes of an element's optimizer state on a disk
     pieces: tuple = ()  # by layer: into how many pieces its state on a disk is cut
     # Ranks among which a layer is cut: a group of ranks that holds a whole model (hybrid sharding).
     shards: int = 0  # 0: all ranks are one group

@@ -79,6 +79,6 @@ def length(spans):
 
 
 def median(values):
-    """Returns the median as the programs take it: without the first three, if there are more."""
+    """Returns the median as programs take it: without the first three values, if more follow."""
     values = sorted(values[3:] if len(values) > 3 else values)
     return values[len(values) // 2]

@@ -20,7 +20,7 @@ from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements
 from trainers import state_formula
 from trial import copied, follow
 
-COUNTED = KINDS[:4]  # state and communication: the kinds that the curve over layers adds up
+COUNTED = KINDS[:4]  # state and communication: the kinds that summed() adds up
 SUMMED = f"Peak: the sum of the peaks of {', '.join(COUNTED[:-1])} and {COUNTED[-1]}."
 
 
@@ -103,8 +103,8 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
 
 
 def curve_formula(layers, dtype, n=CURVE_RANKS):
-    """Returns the share of 16 bytes per parameter that a rank of 06 saves at its peak, of equal
-    layers. It borrows four, two of parameters and two of gradients, and others' shards of one."""
+    """Returns the share of 16 bytes per parameter that a rank of 06 saves at its peak, with equal
+    layers. A rank borrows two layers' parameters, two's gradients, other ranks' shards of one."""
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
@@ -120,12 +120,12 @@ def summed(run, what):  # bytes; what: RESIDENT or PEAK
     return sum(run.memory["device"].get(kind, NOTHING)[what] for kind in COUNTED)
 
 
-def saved(run, what):  # which share of 16 bytes per parameter
+def saved(run, what):  # the share of 16 bytes per parameter that summed() does not have
     return 1 - summed(run, what) / (16 * run.parameters)
 
 
 def layers(of):
-    """Writes every fourth point of the curve; the figure shows all."""
+    """Writes every fourth point of curve(); the figure `layers` shows all points."""
     head, rows = ["layers x width", "16 bytes per parameter"], []
     for count, width, *runs in curve(of)[::4]:
         rows.append([f"{count} x {width}", mb(16 * runs[0].parameters)])
@@ -491,5 +491,5 @@ def gpu(of):
 TABLES = {function.__name__: function for function in (
     results, output, check, element, told, layers, ledger, notebook, simulated, phases,
     speed, link, overlap, buckets, disk, fits, published, hybrid, systems, gpu)}
-# Blocks that have counts and no times. They do not say when they were made.
+# Blocks that do not say where and when they were made: they have counts, the same on any machine.
 TIMELESS = {"check", "element", "told", "notebook", "simulated"}

@@ -35,7 +35,7 @@ def starting_point(before, after):
 
 
 def emptied(text):
-    """Returns adam.hpp without the body of its function, which the reader of an exercise writes."""
+    """Returns adam_element.hpp's text without its function's body, which exercise 01 asks for."""
     return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
 
 
@@ -80,7 +80,7 @@ class Column:
     name: str
     share: Fraction  # the share of its elements that the rank holds
     size: int  # bytes of an element
-    tensors: int  # of this kind: 3 of optimizer state with master weights, else 1 or 2
+    tensors: int  # 3 of optimizer state (2 without master weights), 1 of other kinds
     bytes = property(lambda self: self.size * self.tensors)  # of a parameter that the rank holds
 
 

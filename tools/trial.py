@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Edits, builds and tests copies of the repository.
 
-`break`, `exercise` and `mistake` of ./tutorial use it, and so do the tests of the pages in
-notes/changing. A Tree is such a copy. The functions below it judge or cut what was printed."""
+A Tree is such a copy with its build: `break`, `exercise`, `mistake` and `watch --renew` of
+./tutorial use one, as do tests of pages. Functions below Tree judge or cut what was printed."""
 import contextlib
 import filecmp
 import json

@@ -51,7 +51,7 @@ def outermost(model, chosen):
 
 def sizes(model):
     """Returns each layer's parameters. A module in a ModuleList (a decoder's block) is a layer; so
-    is all before, between or after lists. A shared parameter counts in the first layer."""
+    is all before, between or after lists. A parameter of several layers counts in the first."""
     lists = outermost(model, lambda _, module: isinstance(module, ModuleList))
 
     def layer(named):

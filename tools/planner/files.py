@@ -25,7 +25,7 @@ MOST_BYTES, YAML = 1 << 16, (".yaml", ".yml")
     (ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
 SECTIONS = {re.split("[.=]", name)[0] for name in (*KEYS, *LEFT_OUT, *NOTHING)}
 ZERO = "zero_optimization."
-UNLIKE = re.compile("galore|apollo|mini|grok|lomo")  # an Adam of that name keeps other numbers
+UNLIKE = re.compile("galore|apollo|mini|grok|lomo")  # galore_adamw keeps other numbers than Adam
 ALIAS = re.compile(": [&*]")  # YAML's aliases are refused: with them a short text can be endless
 
 
@@ -141,7 +141,7 @@ def of_sections(file, kind):
         elif name == "deepspeed":
             yield name, json.dumps(value)
         elif name not in PARTS:
-            yield f"{name}:", "a section"  # with the colon no option: told as passed over
+            yield f"{name}:", "a section"  # no option has a colon, so it is told as passed over
         elif plan in ("", kind) or not kind:
             for key, inside in value.items():
                 yield before + str(key).removeprefix(before), inside
@@ -199,7 +199,7 @@ def fsdp(words, options, micro_batches):
     if micro_batches > 1 and card.stage > 1:
         card = replace(card, held=card.held | {"gradients": "replicated"}, sent=card.sent | {
             "backward": (1, card.sent["backward"][1] - 1)})  # (a step, a micro-batch)
-        if reshards == "false":  # FSDP2 gathers in each, FSDP1 once
+        if reshards == "false":  # FSDP2 gathers in each micro-batch, FSDP1 once a step
             card = replace(card, sent=card.sent | {"update": (0, 1)})
         notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
                   "then each rank keeps them whole"]
@@ -277,7 +277,7 @@ def deepspeed(file, given):
 
 
 def offload_devices(said, stage, left_out):
-    """Returns {"optimizer", "param": its device at this stage}; left_out gets a note on others."""
+    """Returns {"optimizer", "param": its device at `stage`}; left_out says what is ignored."""
     devices = {}
     for what, least in (("optimizer", 1), ("param", 3)):
         key = f"{ZERO}offload_{what}.device"
@@ -295,7 +295,7 @@ def offload_devices(said, stage, left_out):
 
 
 def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
-    """Returns the bytes per parameter of moments and masters; a Failure if DeepSpeed stops."""
+    """Returns the bytes per parameter of "moments" and "master"; raises where DeepSpeed stops."""
     name = said.get("optimizer.type", "Adam")
     said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
                 "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")

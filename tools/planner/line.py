@@ -92,9 +92,9 @@ def value_of(option, text, kind):
 
 
 def options_of(words, line):
-    """Yields (word, name, value) for each option among the words. The value is None for an option
-    that is not ours, the name "" for a word that is no option. If `line`, the words are another
-    program's, and may lack a value, or dashes, as in trainer.nnodes=2; else that is a Failure."""
+    """Yields (word, name, value) for each word that is no value. The name is "" for a word that is
+    no option, the value None for an option that is not ours. One of ours without a value is a
+    Failure, unless in BARE. In another program's `line` one may lack dashes: trainer.nnodes=2."""
     words, launcher = list(words), os.path.basename(words[0]) if words else ""
     while words:
         word, has, value = words.pop(0).partition("=")
@@ -148,7 +148,7 @@ def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PA
             within = () if dest == "fsdp_config" else ("fsdp_config",)
             more, beside = options_in([f"--{key}={value}" for key, value in inside.items()], True,
                                       within)
-            if dest == "fsdp_config":  # its options come first on the line
+            if dest == "fsdp_config":  # options on the line override its options
                 said[:0] = more
             else:
                 from_files += more

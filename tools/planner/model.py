@@ -17,7 +17,7 @@ from .files import MOST_PARAMETERS, File, read_file
 COUNTER, MISSING = Path(__file__).with_name("count_layers.py"), 77
 PATIENCE = 60  # seconds in which transformers must load, perhaps from a slow disk, and count
 # FAMILIES: {a family: the defaults of its keys, as in transformers' LlamaConfig and the others}.
-# MIXTURES: {a family with experts: (its like without them, its keys for their number and width)}.
+# MIXTURES: {a family with experts: (a like one without, keys of the experts' number and width)}.
 FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
 # The configurations of models that --config takes by their names, in place of a file.
 NAMED = json.loads((ROOT / "notes/published.json").read_text("utf-8"))["models"]

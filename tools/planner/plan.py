@@ -55,8 +55,8 @@ class Card:
         return self.held[kind].partition(" on the ")[2] or DEVICE
 
     def often(self, what, frozen):
-        """Returns how often messages pass in a phase, or copies in a direction (`what`). Frozen
-        parameters have no gradients: a plan with a window gathers them, also once in backward."""
+        """Returns (a step, a micro-batch): how often phase `what` sends or direction `what` copies.
+        Frozen parameters have no gradients: a window gathers them, in forward and in backward."""
         a_step, a_micro_batch = (self.sent | self.copied)[what]
         if frozen:
             return 0, self.prefetches * (1 if what == "backward" else a_micro_batch)
@@ -64,7 +64,7 @@ class Card:
 
 
 def card_of(values):
-    """Returns the Card of notes/cards.json's object: "2" is twice a step, "2A" a micro-batch."""
+    """Returns the Card of cards.json's object: "2" is twice a step, "2A" twice a micro-batch."""
     def often(text):
         return (0, int(text[:-1] or 1)) if text.endswith("A") else (int(text), 0)
 
@@ -111,7 +111,7 @@ def deepspeed_card(stage, optimizer="none", param="none", to_owners=False):
 
 
 def as_deepspeed(card, to_owners=False):
-    """Returns DeepSpeed's card with the same stage and the same places."""
+    """Returns DeepSpeed's card with `card`'s stage, and its places of optimizer and parameters."""
     name = dict(zip(PLACES, ("none", "cpu", "nvme")))
     return deepspeed_card(card.stage, *(name[card.place(k)] for k in ("optimizer", "parameters")),
                           to_owners)
@@ -138,7 +138,7 @@ def costs(q, card):
     if card.theirs:
         own_master = not card.offloads and card.stage in (0, 3)
     state = q.moments if width == 4 and own_master else q.moments + q.master
-    if card.theirs and card.offloads:  # its second copy of gradients has the master weights' type
+    if card.theirs and card.offloads:  # DeepSpeed's second copy of gradients: the master's type
         state += q.master
     return width, q.gradient or width, state
 
@@ -286,7 +286,7 @@ class Rank:
 
     def __init__(self, q, card, n):
         self.name, self.card, self.ranks = card.name, card, n
-        self.collectives = self.adam = 0  # messages to each rank; bytes Adam moves on the host
+        self.collectives = self.adam = 0  # messages to each other rank; host bytes that Adam moves
         self.elements, self.copied = dict.fromkeys(PHASES, 0), dict.fromkeys(WAYS, 0)
         memory = {place: dict.fromkeys(KINDS[:5], 0) for place in (*PLACES, "borrowed")}
         memory[HOST]["loading"] = 0
@@ -301,8 +301,8 @@ class Rank:
         memory["borrowed"]["activations"] = q.activations
         if card.theirs and card.stage == 2 and not card.offloads and (
                 q.convention == "paper" and not q.bytes and q.master != BYTES[q.dtype]):
-            # step() of stage_1_and_2.py copies gradients to the master weights' type when nothing
-            # else is borrowed, so only what exceeds that is added.
+            # step() of stage_1_and_2.py copies gradients to the master weights' type after all else
+            # was given back, so only the copy's bytes beyond all else are added to the peak.
             copy = q.master * measured(q, q.counted[0], cut)["shard"]
             memory["borrowed"]["optimizer"] = max(0, copy - sum(memory["borrowed"].values()))
         self.resident, self.on_host, self.on_disk, self.borrowed = memory.values()
@@ -312,7 +312,7 @@ class Rank:
         self.reserved = self.held + sum(self.borrowed.values())
         self.fits = self.reserved <= q.gpu - q.headroom and (
             not q.host or self.host <= q.host - q.host_headroom)
-        # What stays on a rank however many there are: all but the shards.
+        # The device's bytes that stay however many ranks there are: all but the shards.
         self.kept = self.reserved - self.borrowed["optimizer"] - sum(
             self.resident[kind] for kind in STATE if card.held[kind] == "sharded")
         self.sent = self.bytes_sent(q, cut)
@@ -347,7 +347,7 @@ class Rank:
                 # To the host go gradients if the optimizer is there, else new parameters.
                 size = gradient if what == "to_host" and card.offloads else parameter
                 self.copied[what] += times * size * shard
-        if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # not in a step's first gathers
+        if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # hpZ: a step's later gathers
             saved = (cut - 1) * shard - (q.hpz - 1) * elements["full"] // q.hpz
             self.elements["backward"] -= q.accumulate * saved
             self.elements["forward"] -= (q.accumulate - 1) * saved
@@ -394,8 +394,8 @@ def estimate(q, card, n, machine, there):
 
 
 def answer(q):
-    """Sets q.plans, a Rank of each card on q.ranks or, if that is 0, on the fewest ranks on which
-    one fits; and q.plan, the first that fits, or else the one that fits on the fewest ranks."""
+    """Sets q.plans, a Rank of each card on q.ranks (0 becomes the fewest on which one fits), and
+    q.plan: the first that fits, else that for the fewest ranks; of several without --gpu None."""
     def fewest(card):
         if not q.gpu or Rank(q, card, 1).kept > q.gpu - q.headroom:
             return None
@@ -406,7 +406,7 @@ def answer(q):
     q.plans = [Rank(q, card, q.ranks) for card in q.cards]
     for plan, n in zip(q.plans, enough):
         plan.fewest, plan.then = n, n and Rank(q, plan.card, n)  # None if it fits nowhere
-        plan.every = Rank(q, plan.card, MOST_RANKS).kept  # bytes on each rank, however many
+        plan.every = Rank(q, plan.card, MOST_RANKS).kept  # bytes that no number of ranks saves
         # [of a trained parameter, of a frozen one]: bytes in each place, elements sent.
         parts = range(len(q.parts))
         plan.formulas = {place: [state_formula(terms(q, plan.card, frozen), place)

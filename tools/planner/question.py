@@ -260,9 +260,9 @@ def set_activations(q):
            "not in --dtype fp32: say --activations")
     refuse(None in (shape.hidden, shape.heads, shape.blocks),
            f"{q.config} lacks a width, heads or layers: say --activations")
-    # Bytes of the loss, a token. Ours takes the logits and their gradient, in the dtype.
-    # transformers' takes 12 bytes a word: log-probabilities, their gradient and that of the
-    # logits, in fp32 (PyTorch's cross_entropy).
+    # Bytes of the loss per token. The programs' loss takes the logits and their gradient, in the
+    # dtype. That of transformers takes 12 bytes a word of the vocabulary: log-probabilities, their
+    # gradient and the logits' gradient, in fp32 (PyTorch's cross_entropy).
     has_loss, per_word = shape.head and not q.liger, 2 * BYTES[q.dtype] if ours else 12
     loss = per_word * (shape.vocabulary or 0) if has_loss else 0
     formula = by_parts if shape.inner else by_korthikanti
@@ -272,13 +272,13 @@ def set_activations(q):
 
 def by_parts(q, ours, fused, loss):
     """Returns (bytes of activations, their formula) of a family whose blocks are known. ours: the
-    programs' llama, else transformers'; fused: no s x s matrices are stored; loss: its bytes a
+    programs' llama, else transformers'; fused: no s x s matrices are stored; loss: bytes per
     token. With --recompute full each block keeps its input, and one at a time keeps all."""
     shape, width = q.model, BYTES[q.dtype]
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     stored = not fused and q.recompute != "attention"
-    pairs = shape.heads * q.sequence * width if stored else 0  # bytes a token of s x s matrices
-    # Once: last output, its norm, a gradient; a block's dq, dk, dv by head and by token; `pairs`.
+    pairs = shape.heads * q.sequence * width if stored else 0  # bytes per token of s x s matrices
+    # Once, not per block: last output, its norm, a gradient; dq, dk, dv in two layouts; `pairs`.
     once = width * (3 * shape.hidden + 2 * (queries + 2 * keys)) + pairs
     block = (our_block if ours else transformers_block)(shape, width, queries, keys, pairs)
     rows = q.sequence * q.batch  # ours rounds each tensor up to 64 bytes
@@ -304,15 +304,15 @@ def by_korthikanti(q, _, fused, loss):
 def our_block(shape, width, queries, keys, pairs):
     """Returns the bytes that our llama's block keeps of a token (common/train/llama.cpp): the input
     and the norm of each half; queries and attention's output; keys and values; gate, up and their
-    product; `pairs`, those of the s x s matrices. width: an element's; queries, keys: elements."""
+    product; `pairs`, bytes of the s x s matrices. width: an element's; queries, keys: elements."""
     return width * (4 * shape.hidden + 2 * (queries + keys) + 3 * shape.inner) + pairs
 
 
 def transformers_block(shape, width, queries, keys, pairs):
     """Returns what our_block() does, for transformers' Llama, Mistral, Qwen2, Qwen3, as measured by
-    plan_model_test.py. A norm keeps its input in fp32 and both of its products. The MLP keeps gate,
-    its SiLU, up, and their product. Attention keeps queries, keys, values, its output, and 4 bytes
-    a head. Eager attention keeps softmax in fp32 and a copy, and keys and values for all heads."""
+    plan_model_test.py. A norm keeps its input and 4 bytes in fp32 and both its products, the MLP
+    gate, its SiLU, up, and the product, attention queries, keys, values, its output; if fused also
+    4 bytes a head, if eager softmax in fp32 and 16 bits, and keys and values for all heads."""
     kept = 8 * shape.hidden + 8 + width * (
         4 * shape.hidden + 2 * (queries + keys) + 4 * shape.inner)
     if shape.family == "qwen3":  # norms of queries and keys, by head

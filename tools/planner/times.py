@@ -156,7 +156,7 @@ def table(q, plans):
 
 
 def notes(q, plans):
-    """Yields what explains the signs of such a table, and what it leaves out."""
+    """Yields lines that explain the signs of table()'s lines, and say what its times leave out."""
     left = left_out(q, q.cards)
     yield "( ): it does not fit; *: the shortest step that does" if q.gpu else (
         "*: the shortest step")
