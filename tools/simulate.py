@@ -195,7 +195,7 @@ class Schedule:
                 self.ready[l] = self.run(self.down, "to_host", l, self.ready[l])
             if card.copied["to_device"][0]:
                 self.ready[l] = self.run(self.up, "to_device", l, self.ready[l])
-            if any(card.sent["update"]):
+            for _ in range(card.sent["update"][0] + card.sent["update"][1] * self.accumulate):
                 self.ready[l] = self.run(self.link, "all_gather", l, self.ready[l])
 
 

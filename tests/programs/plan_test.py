@@ -260,7 +260,8 @@ def test_adam_on_deepspeeds_host():
 @pytest.mark.parametrize("words, held, sent, among", [
     ("1", 8, 3, 16), ("2", 16 + 7, 2, 16), ("3", 128, 2, 16), ("4", 16, 3, 8), ("5", 16 + 14, 2, 8),
     ("4 --shards 2", 64, 3, 2), ("4 --ranks 4", 32, 3, 4), ("3 --accumulate 4", 128, 2, 16),
-    ("1 --accumulate 4", 1 + 6 + 16, 2 * 4 + 1, 16), ("2 --accumulate 4", 16 + 6 + 16, 2, 16)])
+    ("1 --accumulate 4", 1 + 6 + 16, 2 * 4 + 1, 16), ("2 --accumulate 4", 16 + 6 + 16, 2, 16),
+    ("2 --accumulate 4 --fsdp_reshard_after_forward false", 16 + 6 + 16, 4 + 1, 16)])
 def test_fsdps_bytes(words, held, sent, among):
     """GB of 8 billion parameters on 16 ranks, of which `among` share a model's state. `sent`: how
     often (among - 1)/among of all elements are sent. All micro-batches but the last run under
@@ -269,6 +270,20 @@ def test_fsdps_bytes(words, held, sent, among):
     replicas = of.ranks // among  # groups of ranks, which average their shards' gradients
     between = 2 * (replicas - 1) / replicas / among
     assert (of.held, of.sent) == (held * 1e9, 16e9 * (sent * (among - 1) / among + between))
+
+
+@pytest.mark.parametrize("accumulate", (1, 4))
+@pytest.mark.parametrize("convention", ("", "--convention megatron"))
+@pytest.mark.parametrize("words", (
+    *(f"--chapter 0{n}" for n in range(3, 9)), "--deepspeed zero1", "--deepspeed zero2",
+    "--deepspeed zero3", *(f"--use_fsdp --fsdp_sharding_strategy {n}" for n in (1, 2)),
+    "--use_fsdp --fsdp_reshard_after_forward false"))
+def test_a_step_on_a_link_alone_takes_its_bytes_time(words, convention, accumulate):
+    """Nothing but the link, of 50 GB/s, takes time here, so bytes and times count the same."""
+    q = asked(f"--params 8e9 --ranks 16 --link 400 {words} {convention} --accumulate {accumulate}")
+    for beside in times.ways(q, q.cards[0]):
+        step = times.step(q, q.cards[0], 16, beside)["step"]
+        assert step == pytest.approx(q.plans[0].sent / 50e6, rel=1e-3), beside
 
 
 def test_what_follows_from_a_configuration(folder):

@@ -199,7 +199,7 @@ def fsdp(words, options, micro_batches):
     if micro_batches > 1 and card.stage > 1:
         card = replace(card, held=card.held | {"gradients": "replicated"}, sent=card.sent | {
             "backward": (1, card.sent["backward"][1] - 1)})  # (a step, a micro-batch)
-        if reshards == "false":  # FSDP2 gathers in each micro-batch, FSDP1 once a step
+        if reshards == "false" and not card.prefetches:  # FSDP2 gathers in each, FSDP1 once
             card = replace(card, sent=card.sent | {"update": (0, 1)})
         notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
                   "then each rank keeps them whole"]

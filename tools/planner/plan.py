@@ -350,7 +350,7 @@ class Rank:
         if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # hpZ: a step's later gathers
             saved = (cut - 1) * shard - (q.hpz - 1) * elements["full"] // q.hpz
             self.elements["backward"] -= q.accumulate * saved
-            self.elements["forward"] -= (q.accumulate - 1) * saved
+            self.elements["forward"] -= (q.accumulate - 1 + frozen) * saved  # frozen: kept for good
         if cut < n and not frozen:
             self.collectives += 2 * layers  # replicas all-reduce their shards of gradients
 
@@ -359,8 +359,11 @@ class Rank:
         width, replicas = BYTES[q.dtype], self.ranks // cut
         shard = measured(q, q.counted[0], cut)["shard"]  # of what is trained
         between = 2 * (replicas - 1) * shard // replicas
-        gradients = between + (q.accumulate * (cut - 1) * shard if self.card.stage == 3 else
-                               self.elements["backward"])
+        gradients = self.elements["backward"]
+        if self.card.prefetches:  # without the gather of each micro-batch
+            a_step, a_micro_batch = self.card.sent["backward"]
+            gradients = (a_step + (a_micro_batch - 1) * q.accumulate) * (cut - 1) * shard
+        gradients += between
         self.elements["backward"] += between
         return width * sum(self.elements.values()) + gradients * ((q.sends or width) - width)
 

@@ -134,7 +134,8 @@ def question(argv):
         refuse(not parts, f"--bytes: {q.bytes} is not P,G,K with P 2 or 4, G below 10, K up to 16")
         q.bytes = tuple(map(int, parts.groups()))
         q.dtype = "bf16" if q.bytes[0] == 2 else "fp32"
-    q.sends = q.sends or 4 * (q.convention == "megatron" and q.dtype == "bf16")
+    if q.convention == "megatron" and q.dtype == "bf16" and not (q.card and q.card.theirs):
+        q.sends = 4
     refuse(q.convention == "deepspeed" and q.dtype == "fp32",
            "--convention deepspeed counts no --dtype fp32")
     if q.config and not os.path.exists(q.config) and q.config not in model.NAMED:

@@ -55,6 +55,7 @@ def work(q, card, n, accumulate):
     """Returns the Work of a step of this card on n ranks."""
     cut = cut_among(q, card, n)
     width, (_, _, state) = BYTES[q.dtype], costs(q, card)
+    sends = q.sends or width  # bytes of an element of a gradient
     tokens = q.batch * q.sequence
     if q.compute:  # so that operations add up to --compute's ms
         tokens = q.compute / accumulate / sum(map(sum, q.operations))
@@ -64,9 +65,10 @@ def work(q, card, n, accumulate):
                    if card.place("optimizer") == DISK)
     return Work(
         card, n, [sum(padded(size, cut) for size in parts) for parts in q.sizes], trained, forward,
-        backward, accumulate, width, q.sends or width, adam_bytes(q, card), state, pieces,
+        backward, accumulate, width, sends, adam_bytes(q, card), state, pieces,
         shards=cut if cut < n else 0, near=q.hpz if q.hpz > 1 else 0,
-        bucket=bucket(q, card)[0] // width if q.bucket or card.theirs else 0)
+        bucket=bucket(q, card)[0] // (width if card.theirs else sends)
+        if q.bucket or card.theirs else 0)
 
 
 def has_time(q):

@@ -236,8 +236,8 @@ def sends(q, plan):
     text, groups = "nothing", plan.ranks // cut_among(q, plan.card, plan.ranks)
     if plan.sent:
         replicas = f" and 2/N x {groups - 1}/{groups} between replicas" if groups > 1 else ""
-        if plan.card.theirs and plan.card.stage == 3 and 1 < q.hpz < plan.ranks:
-            replicas = f", with {q.hpz} for N where a step gathers a layer again"
+        if plan.card.theirs and plan.card.stage == 3 and 1 < q.hpz < plan.ranks // groups:
+            replicas += f", with {q.hpz} for N where a step gathers a layer again"
         each = ", each" if len(q.parts) > 1 else ""
         text = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}{each} "
                 f"x (N - 1)/N{replicas}, in {plural(plan.collectives, 'message')} to each rank")
@@ -257,7 +257,8 @@ def buckets(q, plan):
     if plan.card.theirs:  # only gradients are in buckets; an all-reduce is two messages
         a_step, a_micro_batch = plan.card.sent["backward"]
         passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate  # no gathers
-    count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
+    width = not plan.card.theirs and q.sends or BYTES[q.dtype]  # DeepSpeed's buckets are elements
+    count = passes * math.ceil(width * q.parts[0] / size)
     if q.ranks > 1:
         text += [f"{plural(count, 'message')} to each rank in a step"]
         if q.link:
