@@ -116,7 +116,7 @@ def what(c):
         lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
                  f"{len(c.parted)} of {len(c.steps)} steps differ{most}."]
     if c.norms and (not c.parted or c.norms[0] < c.parted[0][0]):
-        lines.append(f"Their gradients' norms differ already in step {c.norms[0]}.")
+        lines.append(f"Their gradients' norms differ from step {c.norms[0]} on.")
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -174,7 +174,7 @@ def equality(study):
     title, tasks = "; ".join(parts), {run.options.get("task") for run in study.runs}
     unit = ", in nats per byte" if tasks == {"text"} else ""
     points = [what(c) for c in study.compared if c.norms or not c.alike]
-    if any(not c.same for c in study.compared):
+    if any(c.norms or not c.same for c in study.compared):
         points.append([REASONS])
     rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],
              run.info["device"], len(run.steps) if run.whole else run.told,

@@ -58,7 +58,7 @@ def head(trace, run):
     for stream in [stream for stream in tasks_on if stream != "compute"]:
         yield f"{', '.join(sorted(tasks_on[stream]))}: on a stream of their own, {stream}"
     if len(tasks_on) > 1:
-        yield "told in the program's order: layers are gathered ahead of use\n"
+        yield "told in program order: layers may be gathered ahead of use\n"
 
 
 def slot_kind(view):
@@ -198,7 +198,7 @@ def followed(trace, run, layer, element):
     if any(line.endswith(")") or ") " in line for line in told):
         yield "in parentheses: stored, but not used by this event"
     if len({event["stream"] for event in trace.program(0, trace.steps[0])} - {"host"}) > 1:
-        yield "in the program's order: layers are gathered ahead, the last one twice in a row"
+        yield "in program order: layers may be gathered ahead, the last one twice in a row"
     yield f"{'':<52}" + "".join(f"{f'rank {rank}':>9}" for rank in range(run.ranks))
     yield from told
 

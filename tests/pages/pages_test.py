@@ -65,7 +65,7 @@ def made_by(page):
     return {name.split("/")[0] for name in made if not (ROOT / name).exists()}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"],
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "notes/waits.txt", ROOT / "tutorial"],
                          ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page, built):
     made, missing = made_by(page), []

@@ -80,7 +80,7 @@ def test_a_step_is_told(folder, before):
     assert narrate.decimal(-154.25) == " -154.250"  # a blank parts it from the number before
     assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
-in the program's order: layers are gathered ahead, the last one twice in a row
+in program order: layers may be gathered ahead, the last one twice in a row
 {'':<52}   rank 0   rank 1
 start     initialise              parameters{'':<8}        \u00b7   -3.000
 forward   borrow                  parameter slot 0
@@ -92,7 +92,7 @@ update    adam                    parameters{'':<8}        \u00b7   -4.000
     assert "  layer 0      0      0      1    pad" in told[1]
     assert told[-1].endswith("\n  in forward          1 x 3 = 3")
     assert told[3:5] == ["all_gather: on a stream of their own, copies\n"
-                         "told in the program's order: layers are gathered ahead of use", f"""\
+                         "told in program order: layers may be gathered ahead of use", f"""\
 forward
   borrow parameter slot 0 for layer 0, 16 bytes: 24 in use
   layer 0 all_gather for backward: 2 to each other rank
