@@ -32,13 +32,13 @@ class LayerWindow {
   }
 
   virtual ~LayerWindow() { synchronise(); }
-  /// Waits for work on compute and mark_ready()'s events. ~Stream waits for work on communication.
+  /// Waits for compute and mark_ready()'s events. communication_'s destructor waits for its work.
   void synchronise() {
     for (const Event& event : ready_) compute_.wait(event);
     compute_.synchronise();
   }
 
-  /// Lends layer l, whole, to compute until reshard(l). Throws std::logic_error if l is not next.
+  /// Lends layer l, whole, to compute until reshard(l). Throws std::logic_error if l is not due.
   ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "a step unshards 0 .. L-1, L-1 .. 0, reshards each, and ends with wait_for_gradients");
@@ -49,7 +49,7 @@ class LayerWindow {
     return slot.layer;
   }
 
-  /// Frees l's slot behind work on compute. Throws std::logic_error if l is not next and gathered.
+  /// Frees l's slot behind compute's work so far. Throws std::logic_error unless l was lent last.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "reshard takes the layer that unshard lent last");
@@ -58,7 +58,7 @@ class LayerWindow {
     slot.free = compute_.record();
   }
 
-  /// Lends memory, with old values, for l's gradient. Overwrite, then call reduce_scatter_mean().
+  /// Lends memory with old values. Write l's gradient over them, then call reduce_scatter_mean().
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
@@ -76,14 +76,14 @@ class LayerWindow {
   }
 
   /// Ends a step's backward: what is queued on compute from here on runs after all reductions.
-  /// This may read gradients' shards, write parameters' and use comm: no collective is under way.
+  /// It may read gradient shards, write parameter shards and use comm: no collective is under way.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
     next_use_ = next_gather_ = next_grads_ = 0;
   }
 
-  /// Makes layer l's gathers wait for that event, after which its parameter shard is up to date.
+  /// Makes layer l's gathers wait for `event`, after which l's parameter shard is up to date.
   void mark_ready(int l, const Event& event) { ready_[l] = event; }
 
  protected:  // 08's HostWindow overrides gather() and reduce()
@@ -129,9 +129,9 @@ class LayerWindow {
 
   const int layers_;
   Stream& compute_;
-  const int uses_;  // in a step: micro-batches x 2 layers_
-  std::vector<Slot> params_;  // prefetch + 1, but not more than uses_
-  std::vector<Slot> grads_;  // at most two: compute fills one while the other is sent
+  const int uses_;  // number of uses in a step: 2 x layers_ x micro-batches
+  std::vector<Slot> params_;  // prefetch + 1 slots, but not more than uses_
+  std::vector<Slot> grads_;  // at most two slots: compute fills one while the other is sent
   int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;  // in this step; reshard() ends a use
 
  protected:

@@ -23,7 +23,7 @@ class Offload {
   View staged_grads(int l) { return staged_.shard(l); }
   View staged_params(int l) { return staged_.shard(l); }
 
-  /// The work waits on `copies` for `reduced`. grads: a layer's shard, summed over micro-batches.
+  /// Queues both on `copies`, behind `reduced`. grads: a layer's shard, summed over micro-batches.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);

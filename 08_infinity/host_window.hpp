@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The host stores parameters and gradients. Layer by layer, parameters are copied up to the device
 // before their use, and reduced gradients are copied down to the host after the layer's backward.
-// Streams: compute and communication, as in 06; copies up and copies down, one for each direction
-// of the bus; and the host's cores. Where one must follow another, this file or 06's has a wait.
+// Streams: compute and communication, as in 06; copies up and copies down, one per direction of the
+// bus; and the host's cores. Where one stream must follow another, this or 06's file has a wait.
 #pragma once
 #include <utility>
 
@@ -93,7 +93,7 @@ class HostCores {
     squared_norm(cores_, grads, squares_[grads.layer]);
   }
 
-  /// Queues on compute, behind the cores: to.squares_on_host = the layers' sum. Clears their sums.
+  /// Queues on compute, behind the cores' work: to.squares_on_host = sum of squares_, then cleared.
   void add_squares(Stream& compute, Sums& to, CallSite = {}) {
     compute.wait(cores_.record());
     compute.run({"add_squares"}, [this, &to] {

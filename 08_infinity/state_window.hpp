@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The disk stores the optimizer state; the host has only a few pieces of it in memory. While the
 // host's cores update one piece, the next ones are read and the previous one is written. Streams:
-// the host's cores, reads and writes. Where one must follow another, there is a wait.
+// the host's cores, reads and writes. Where one stream must follow another, there is a wait.
 #pragma once
 #include "common.hpp"
 
@@ -72,7 +72,7 @@ class StateWindow {
     return {weights, in_memory(piece, 0), in_memory(piece, 1), params};
   }
 
-  /// Queues the piece's writes behind its Adam on cores. Returns the event at which Adam has ended.
+  /// Queues the piece's writes behind Adam's work on it. Returns the event at which Adam has ended.
   Event put_back(const Piece& piece, CallSite = {}) {
     const Event updated = cores_.record();
     if (slots_.empty()) return updated;
