@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// All headers of common/ that a trainer uses.
+// The headers of common/ that a trainer uses, but train/card.hpp, which its card.hpp includes.
 #pragma once
 #include "comm/communicator.hpp"
 #include "compute/bus.hpp"

@@ -31,31 +31,31 @@ class Communicator {
                Dtype dtype, std::int64_t largest, Link link = {});
   virtual ~Communicator() = default;
 
-  /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
-  /// this rank's 1/N of the result to `own` (size / N elements; may be that part of `full`), or
-  /// adds it there and rounds again. Each rank sends (N - 1) / N * size elements.
+  /// Adds the ranks' `full` in rank order, divides by N, rounds once, and writes this rank's 1/N of
+  /// the result to `own` (full.size / N elements; may be that part of `full`), or adds it there and
+  /// rounds again. Each rank sends (N - 1) / N * full.size elements.
   void reduce_scatter_mean(Stream& stream, ConstView full, View own, Write write = Write::overwrite,
                            CallSite = {});
 
-  /// Writes rank r's `own` (size / N elements; may be that part of `full`) to the r-th part of
-  /// `full` on every rank. Each rank sends (N - 1) / N * size elements.
+  /// Writes rank r's `own` (full.size / N elements; may be that part of `full`) to the r-th part of
+  /// `full` on every rank. Each rank sends (N - 1) / N * full.size elements.
   void all_gather(Stream& stream, ConstView own, View full, CallSite = {});
 
-  /// Queues reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size are sent.
+  /// Queues reduce_scatter_mean onto the own part, then all_gather. Sends twice as many elements.
   void all_reduce_mean(Stream& stream, View full, CallSite = {}) {
     reduce_scatter_mean(stream, full, slice(full, rank));
     all_gather(stream, slice(full, rank), full);
   }
 
-  /// Returns the sums over all ranks, added in rank order. Waits for the stream and all ranks: the
-  /// step's one wait. Throws Error (communication) on all ranks if their collectives so far differ.
+  /// Returns the sums over all ranks, added in rank order. The host waits for the stream and ranks:
+  /// its one wait in a step. Throws Error (communication) on all if collectives so far differ.
   Totals await_all_reduced(Stream& stream, Sums& sums, CallSite = {});
 
   /// Returns all ranks' values in rank order; all ranks give equally many. Call it in a stream's
-  /// task, or with idle streams. as: Collective::sums counts them as Sent::scalars.
+  /// task, or with idle streams. as: Collective::sums counts all but the last as Sent::scalars.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values,
                                     Collective as = Collective::gather);
-  /// Returns every rank's text, of any length. everywhere: on all ranks; else only on rank 0.
+  /// Returns every rank's text, of any length; ranks other than 0 get texts only if `everywhere`.
   std::vector<std::string> gather_texts(const std::string& mine, bool everywhere = true);
 
   /// Returns counts that are complete when the streams that carried the collectives are idle.
@@ -74,7 +74,7 @@ class Communicator {
   }
   /// Performs reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.
   virtual void reduce_scatter(Kernels& on, ConstView full, View others, View own, Write write);
-  /// Performs all_gather among several ranks, when this rank's part is in `full`.
+  /// Performs all_gather among several ranks, when this rank's part is already in `full`.
   virtual void gather_parts(Kernels& on, View full);
 
  private:
@@ -86,7 +86,7 @@ class Communicator {
   }
   /// Sends out_to(r) to each other rank r, and fills in_from(r) with what r sends. Counts elements.
   void exchange(Kernels& on, Collective of, auto out_to, auto in_from);
-  /// Puts collective(kernels) on the stream. It takes at least the link's time for `bytes`.
+  /// Puts collective(kernels) on the stream. It takes at least link_.time() for `bytes`.
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // null for one rank
@@ -97,7 +97,7 @@ class Communicator {
   std::uint64_t history_ = 0;  // a hash of all collectives so far, the same on every rank
 };
 
-/// Uses NCCL, one GPU per rank, and MPI for host values. everybody: tells all ranks NCCL's id. With
+/// Uses NCCL, one GPU per rank, and MPI for host values. everybody: sends NCCL's id by MPI. With
 /// --reduce native NCCL adds, in its own order. Throws Error (resources) in a build without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(Device& gpu, const Options& options,
                                                      std::int64_t largest, Communicator& everybody);

@@ -57,9 +57,9 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
                 peer.rank, std::max(count, 0), peer.in.size);
 }
 
-/// Yields after every fourth test, as a call that blocks in MPI would spin on a core that another
-/// rank may need. MPI moves bytes only inside tests, and a test that does takes over 5 us. After a
-/// millisecond without one, calls on_standstill() and sleeps instead.
+/// Yields after every fourth MPI_Testsome: a call that blocks in MPI would spin on a core that
+/// another rank may need. MPI moves bytes only inside that call, which then takes over 5 us. When
+/// for 1 ms no call has moved bytes, calls on_standstill() and sleeps instead of yielding.
 struct Backoff {
   void rest(Clock::time_point test_began, const auto& on_standstill) {
     const auto now = Clock::now();
@@ -134,7 +134,7 @@ class MpiTransport : public Transport {
   }
 
  private:
-  /// Copies a GPU's elements to the host, exchanges them there, and copies the others' to the GPU.
+  /// Copies a GPU's elements to the host, exchanges them there, and queues copies of what came.
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
     std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {

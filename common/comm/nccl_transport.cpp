@@ -87,7 +87,7 @@ struct NativeCommunicator : Communicator {
     check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm,
                                  queue_of(on)));
     on.divide(sum, size);
-    on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // a single term: only stores or adds it
+    on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // one term, which is only stored or added
   }
   void gather_parts(Kernels& on, View full) override {
     const ConstView mine = slice(full, rank);

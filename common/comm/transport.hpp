@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Moves vectors from rank to rank. The Communicator decides which, adds them and counts them.
+// Moves vectors from rank to rank. The Communicator decides which, adds them, counts elements.
 #pragma once
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
@@ -8,7 +8,7 @@ namespace zero {
 enum class Collective { reduce_scatter, all_gather, sums, gather };
 template <>
 inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather", "sums", "gather"};
-/// Whether a collective moves a few numbers of the host, not parameters or gradients.
+/// Whether a collective moves numbers or texts of the host, not parameters or gradients.
 constexpr bool moves_host_values(Collective of) {
   return of == Collective::sums || of == Collective::gather;
 }
@@ -31,14 +31,14 @@ class Transport {
   /// Sends each peer's `out` and fills its `in`. All ranks call it together, with all others as
   /// peers. An `out` has as many elements as the receiver's `in`. All views are in host memory, or
   /// all on the GPU and of one size. Messages of host memory are complete when it returns; a GPU's
-  /// are queued behind the kernels' work. Throws Error (communication) if a message fails
-  /// or, with MPI, belongs to another collective or layer.
+  /// `in` is filled when work queued with `on` until then is done. Throws Error (communication) if
+  /// a message fails or, with MPI, belongs to another collective or layer.
   virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
   /// Returns names and versions of the libraries, as "MPICH 4.0.2".
   virtual std::string library() const = 0;
 };
 
-/// Uses MPI. room: most bytes that one exchange() sends from a GPU: the size of both host buffers.
+/// Uses MPI. room: most bytes that one exchange() sends from a GPU; two host buffers have so many.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
 }  // namespace zero

@@ -82,10 +82,10 @@ class Device {
   std::function<void()> check_peers;
   int fp64_costs = 1;  // the time of an operation in fp64, in units of its time in fp32
   std::int64_t allocations = 0;  // calls of allocate() so far; a GPU counts its host's pinned ones
-  std::atomic<std::int64_t> waits = 0;  // how often a host's thread has waited for the queue
+  std::atomic<std::int64_t> waits = 0;  // times that a host's thread waited for the device
 
-  /// Returns zeroed memory, aligned to at least 64 bytes, or null if the system has none left. The
-  /// caller must release() it with the same memory_type.
+  /// Returns zeroed memory, aligned to at least 64 bytes. If none is left: returns null, or, on a
+  /// disk, throws Error (resources). The caller must release() it with the same memory_type.
   virtual std::byte* allocate(std::int64_t bytes, Memory memory_type) = 0;
   virtual void release(std::byte* memory, Memory memory_type) noexcept = 0;
   /// Copies now. Either end may be host memory. No stream may use the memory. Throws Error
@@ -96,7 +96,7 @@ class Device {
   /// Returns the maker's name of the device; empty for a CPU.
   virtual std::string name() const { return ""; }
   const Ledger& ledger() const { return ledger_; }
-  // These three call the ledger's functions. The first two tell the observer what is in use.
+  // These call the ledger's functions. reserve() and book() also tell the observer of bytes in use.
   void reserve(Kind kind, std::int64_t bytes, bool resident) {
     ledger_.reserve(kind, bytes, resident);
     if (resident && observer_) observer_->on_booked(*this, kind, bytes, nullptr);
@@ -114,7 +114,7 @@ class Device {
   /// Returns the tensors that a trainer holds here, in the order of their construction.
   std::span<StateTensor* const> state_tensors() { return state_tensors_; }
   std::span<const StateTensor* const> state_tensors() const { return state_tensors_; }
-  /// Call it on a host. Returns a new number, for traces, of lent memory there or on its device.
+  /// Call it on a host. Returns a new number, for traces, of a buffer there or on its device.
   int new_slot() { return slots_++; }
 
  protected:

@@ -99,8 +99,8 @@ class Disk : public Device {
   }
 
   /// Calls pread or pwrite until all bytes have moved. Whole pages, at a page of both the file and
-  /// the memory, bypass the page cache, because it would cost another copy and would keep the state
-  /// in memory that no ledger counts. The rest goes through it; all, if a disk's page is larger.
+  /// the memory, bypass the page cache, which would cost another copy, and memory that no ledger
+  /// counts. Other bytes go through the cache; all bytes do if the disk's pages exceed disk_page.
   void move(const char* done, auto call, const File& file, std::int64_t at, auto* memory,
             std::int64_t bytes) const {
     bool direct = file.direct >= 0;

@@ -14,7 +14,7 @@ inline constexpr std::array names_of<Kind>{"parameters",  "gradients", "optimize
                                            "activations", "workspace", "data"};
 
 struct KindBytes {
-  std::int64_t reserved = 0;  // allocated; it happens before the first step
+  std::int64_t reserved = 0;  // allocated, all of them before the first step
   std::int64_t resident = 0;  // the part of `reserved` that is in use throughout the run
   std::int64_t now = 0;  // resident bytes, and those that are lent at this moment
   std::int64_t peak = 0;  // the largest `now` so far

@@ -15,7 +15,7 @@ template <class Number> std::optional<Number> read_number(std::string_view text)
   return error == std::errc() && read_to == end ? std::optional(number) : std::nullopt;
 }
 
-/// Returns the number in that environment variable; empty if it is not set, or no number.
+/// Returns the environment variable as an int; empty if it is not set, or is no int.
 inline std::optional<int> environment_number(const char* name) {
   const char* const text = std::getenv(name);
   return text ? read_number<int>(text) : std::nullopt;

@@ -37,7 +37,7 @@ class StateTensor {
 
   View view() { return elements_.view(); }
   ConstView view() const { return elements_.view(); }
-  /// local(): all elements of layer l that this rank stores. shard(): those that it owns.
+  /// local(): all elements of layer l that this rank stores. shard(): its 1/N of the layer.
   virtual View local(int l) = 0;
   virtual View shard(int l) = 0;
 

@@ -23,9 +23,9 @@ template <class Byte> struct ViewOf {
   int layer = -1;  // of the model; -1: no layer
   std::int64_t start = 0;  // position of the first element within the layer
   const char* name = nullptr;  // of the State that the elements are part of; null: of no State
-  int slot = -1;  // number of their LayerBuffer's memory while it is lent, for traces; else -1
+  int slot = -1;  // number of the buffer in which they are for a while, for traces; else -1
 
-  /// Returns elements [offset, offset + count). Throws std::logic_error if the view has not all.
+  /// Returns elements [offset, offset + count). Throws std::logic_error if any are not in the view.
   ViewOf part(std::int64_t offset, std::int64_t count) const {
     expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
     const auto left = std::clamp<std::int64_t>(used - offset, 0, count);
@@ -78,7 +78,7 @@ class Buffer {
   Device& device() const { return *memory_.get_deleter().device; }
 
  private:
-  /// Frees the memory, tells the device's observer. If that throws: prints why, ends the run.
+  /// Frees the memory, tells the device's observer. If the observer throws, the run ends.
   struct Release {
     Device* device;
     Kind kind;
@@ -123,7 +123,7 @@ class Borrowed {
 
  private:
   friend class Scratch;
-  /// Tells the device's observer. If that throws, in a destructor: prints why, ends the run.
+  /// The last borrower tells the device's observer. If the observer throws, the run ends.
   struct GiveBack {
     void operator()(Scratch* scratch) const noexcept;
   };
