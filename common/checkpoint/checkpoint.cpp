@@ -32,8 +32,8 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
 }
 
 /// Checks the files beside a file of --init. config: this run's config.json; empty: an MLP. Throws
-/// Error (data) if they describe another model, or one in several files. Notes that dropout is not
-/// applied. Returns true if there is no config.json: then the head may be tied to the embedding.
+/// Error (data) if they describe another model, or one in several files. Notes ignored dropout and
+/// a missing config.json: then returns true, because the head may be tied to the embedding.
 bool check_folder(const std::string& source, const std::string& config,
                   std::vector<std::string>& notes) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
@@ -73,7 +73,7 @@ bool check_folder(const std::string& source, const std::string& config,
     ours.erase(may_differ);
   }
   compare(path, found, ours, true);
-  std::string dropped;  // settings of dropout, which these models do not have
+  std::string dropped;  // settings of dropout, which this run's model does not have
   for (const auto& [name, value] : found.items()) {
     const auto has = [&](auto... words) { return ((name.find(words) != name.npos) || ...); };
     if (value.is_null() || value == false || value == 0) continue;
@@ -282,8 +282,8 @@ class StepFolders : public Checkpoints, Saved {
     return all;
   }
 
-  /// Calls task(view, position in the file in bytes) for pieces, to need little memory. own: for
-  /// those of this rank's fp32 shard, to save it; else for all that the rank stores, to load it.
+  /// Calls task(piece, its byte in the file) for pieces, to need little memory. own: pieces of this
+  /// rank's fp32 shard of the tensor, to save it; else of all that the rank stores, to load it.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
       for (StateTensor* held : device.at(place).state_tensors()) {

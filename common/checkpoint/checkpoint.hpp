@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Saves and resumes a run. A checkpoint is a folder step_N with two files of tensors, which do not
-// depend on the chapter or the number of ranks: each rank writes its part of each layer at that
-// part's position, and reads what it holds. Both headers say the same about the run.
+// Saves and resumes a run. A checkpoint is a folder step_N: two files of tensors, and a Llama's
+// config.json. They do not depend on the chapter or the number of ranks: each rank writes its part
+// of each layer at that part's position, and reads what it holds. Both headers describe the run.
 #pragma once
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
@@ -23,18 +23,18 @@ struct Saved {
 class Checkpoints {
  public:
   virtual ~Checkpoints() = default;
-  /// Fills the trainer's tensors. Returns what it has read; empty: nothing. Throws Error (data).
+  /// Fills the trainer's tensors. Returns the path read; empty: none. Throws Error (data).
   virtual std::string load() = 0;
   /// Counts a step. Returns whether the state after it has to be saved.
   virtual bool count(const StepResult& step) = 0;
-  /// Writes path(), removes old ones. Returns what failed, or "". Throws Error (communication).
+  /// Writes path(), keeps --keep folders. Returns what failed, or "". Throws Error (communication).
   virtual std::string save() = 0;
   virtual std::string path() const = 0;  // the folder of the present step's checkpoint
 
   std::vector<std::string> notes{};  // about what is loaded, to be printed before the first step
 };
 
-/// Reads the headers, sets options.begin, and makes the folder to save into. Throws Error if the
-/// checkpoint does not fit this run, or the folder cannot be used.
+/// Reads the headers of what load() will read, sets options.begin, makes the folder to save into.
+/// Throws Error if the checkpoint does not fit this run, or the folder cannot be used.
 std::unique_ptr<Checkpoints> make_checkpoints(const Saved& run);
 }  // namespace zero

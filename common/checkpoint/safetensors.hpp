@@ -27,7 +27,7 @@ inline const json& in(const json& object, const std::string& name) {
   return object.contains(name) ? object[name] : none;
 }
 
-/// Throws Error (data) if `found` has other values than `ours`, or lacks one without may_miss.
+/// Throws Error (data) if `found` has another value for a name of `ours`, or none without may_miss.
 inline void compare(const std::string& path, const json& found, const json& ours,
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
@@ -64,7 +64,7 @@ struct OpenFile {
 
 constexpr std::int64_t most_json = 100'000'000;  // bytes; the format allows no longer header
 
-/// Returns the file's bytes from `at` on, at most `most`. Throws Error (data) if that fails.
+/// Returns the file's bytes from `at` on, at most `most`. Throws Error (data) if it is unreadable.
 inline std::string read_text(const std::string& path, std::int64_t at, std::int64_t most) {
   std::error_code why;
   if (!std::filesystem::is_regular_file(path, why) && why != std::errc::permission_denied)
@@ -78,12 +78,12 @@ inline std::string read_text(const std::string& path, std::int64_t at, std::int6
 }
 
 /// Parses JSON in less memory than 16 * bytes (the file's) + 64 KB. Cuts strings to 300 characters.
-/// Throws Error (data), beginning with `what`, if it is no object, too deep or has too many values.
+/// Throws Error (data), beginning with `what`, for no object, a key twice, too deep or many values.
 inline json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
   const auto refuse = [&](const std::string& why) {
     throw_error(ExitCode::data, "{}: {}", what, why);
   };
-  // A value, or a key, which is kept twice, takes up to 144 bytes.
+  // A value takes up to 144 bytes; so does a key, as `keys` has a second copy of it.
   std::int64_t room = 14 * bytes + (64 << 10);
   std::vector<std::set<std::string>> keys;  // of the objects that have begun and not ended
   using Event = json::parse_event_t;
@@ -177,12 +177,12 @@ struct TensorFile {
     header_bytes = sizeof(length) + length;
     header = read_object(fmt::format("{}, header length {}", path, length),
                          read_text(path, sizeof(length), length), size);
-    if (metadata().is_null()) metadata() = json::object();  // optional in files of others
+    if (metadata().is_null()) metadata() = json::object();  // others' files need not have it
     if (!metadata().is_object()) compare(path, header, {{"__metadata__", json::object()}});
   }
 
   /// Finds each tensor's position and dtype. Throws Error (data) if one is missing, or the file has
-  /// gaps or other tensors. may_be_tied: tells why a head is missing.
+  /// gaps or other tensors. may_be_tied: says so if only lm_head.weight is missing.
   void find_tensors(bool may_be_tied) {
     std::error_code ignored;
     const std::int64_t bytes = std::filesystem::file_size(path, ignored) - header_bytes;

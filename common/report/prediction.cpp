@@ -20,7 +20,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   for (const Phase phase : step_phases) {
     plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
   }
-  // Adds `elements` of `each` bytes. words: their number's formula. throughout: resident, not lent.
+  // Adds `elements` of `each` bytes. words: formula of `elements`. throughout: resident, not lent.
   const auto need = [&](Place place, Kind kind, std::int64_t each, std::int64_t elements,
                         const std::string& words, bool throughout) {
     auto& [resident, peak, formula] = plan.bytes[place][kind];
@@ -36,7 +36,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const auto several = [](int number, const std::string& what) {
     return number > 1 ? fmt::format("{} x {}", number, what) : what;
   };
-  // Adds a rank's share of all elements, and besides it `layers` whole layers, which are lent.
+  // Adds a rank's share of all elements, and, on the device, `layers` whole layers, which are lent.
   const auto hold = [&](Kind kind, Placement how, std::int64_t each, int layers = 0) {
     const std::int64_t shares = how == Placement::replicated ? 1 : n;
     need(place_of(how), kind, each, all / shares, share(all, shares), true);
@@ -146,7 +146,7 @@ std::string shortage(const Prediction& plan, const Options& options, std::span<c
 constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},
                 on_both[] = {Place::device, Place::host};
 
-/// Returns such a sentence if the peak on the device exceeds --device-memory, else an empty text.
+/// Returns a sentence if plan's peak on the device exceeds --device-memory, else an empty text.
 std::string shortage(const Prediction& plan, const Options& options) {
   const std::int64_t allowed = options.device_memory;
   return allowed == 0 ? ""
@@ -163,7 +163,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   const auto check = [](const std::string& missing) {
     if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
-  // whose: names the memory in the sentence; by: what the ranks share, a GPU or a machine.
+  // sharing: how many ranks are on a `by`, a GPU or machine. whose: the memory, for the sentence.
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
                                const std::string& whose, const char* by, std::int64_t besides = 0) {
     const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",

@@ -44,21 +44,21 @@ struct Prediction {
   /// What one rank sends and copies in a number of steps; of padding, what all ranks send.
   struct Traffic {
     By<Phase, std::int64_t> sent{};  // elements, with padding
-    std::int64_t padding = 0;  // elements, summed over all ranks: each rank's shard has its own
-    std::int64_t scalars = 0;  // doubles, not in `sent`: each step's loss and sum of squares
+    std::int64_t padding = 0;  // elements, summed over ranks, as shards differ in padding
+    std::int64_t scalars = 0;  // doubles, not in `sent`: in each step 2 to each other rank
     By<Place, By<Direction, std::int64_t>> copied{};  // bytes, by bus and direction
   };
   Traffic traffic(Steps steps) const;  // throws Error (usage) if a number exceeds 63 bits
-  /// Returns the formula of the elements sent in a step, with its numbers: "2 x 526 336 x 3/4".
+  /// Returns the formula of a step's elements sent in that phase, as "2 x 526 336 x 3/4".
   std::string formula(Phase phase) const;
 
   std::int64_t optimizer = 0;  // bytes of optimizer state per parameter
   By<Phase, double> factors{};  // elements sent per parameter in a step, in units of (n - 1)/n
   struct Copies {  // bytes per element of the rank's shard
-    std::int64_t a_step = 0, an_update = 0;  // in every step; besides, in a step with an update
+    std::int64_t a_step = 0, an_update = 0;  // in every step; in addition, with an update
   };
   By<Place, By<Direction, Copies>> copies{};  // by bus and direction
-  std::int64_t read_ahead = 0;  // bytes that a step reads from the disk before it may be skipped
+  std::int64_t read_ahead = 0;  // bytes that even a skipped step has begun to read from the disk
   std::int64_t parameters = 0, padded = 0, ranks = 1;  // padded: parameters with padding
 };
 
@@ -74,7 +74,7 @@ constexpr std::int64_t bytes_for_libraries(int nccl_peers) {
 }
 
 /// Throws Error (resources) if the bytes that a rank will reserve exceed its share of the available
-/// memory, or the options' limit. Returns the bytes on the device.
+/// memory or disk, or --device-memory. Returns the bytes on the device.
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
                           Device& device, const Layout& layout);
 

@@ -27,7 +27,7 @@ Json run_json(const Run& run, const Communicator& comm) {
   return {{"chapter", run.card.name},
           {"ranks", comm.size},
           {"dtype", name_of(run.options.dtype)},
-          {"family", reduction_schedule(run.card)},  // its name in logs since the first version
+          {"family", reduction_schedule(run.card)},  // its key in logs since the first version
           {"mpi", or_null(comm.library())},
           {"device", name_of(run.choice.device)},
           {"gpu", or_null(run.device.name())},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Progress, closing table; log in JSON lines: {"run"}, {"resume"}, steps, {"save"}, {"summary"}.
+// Prints progress and a table. Logs JSON lines: {"run"}, {"resume"}, steps, {"save"}, {"summary"}.
 #pragma once
 #include <cstdio>
 #include <map>
@@ -16,12 +16,12 @@ using Json = nlohmann::ordered_json;
 
 using Digests = std::vector<std::uint64_t>;  // by layer
 
-/// Fingerprints of what one rank holds of each layer. Those of all shards add up to a sum that does
-/// not depend on N or the cut, because digest() numbers the elements as in the whole model.
+/// Fingerprints of what one rank holds of each layer. The digests of a layer's shards add up to a
+/// sum that does not depend on N or the cut: digest() numbers elements as in the whole model.
 struct LayerDigests {
   Digests weights;  // of the fp32 weights that Adam updates on this rank
-  bool replicated = false;  // every rank holds all master weights
-  /// Of parameters and optimizer state that several ranks each hold whole; else zeros.
+  bool replicated = false;  // every rank holds all of these weights
+  /// Digests of parameters and optimizer state that several ranks each hold whole; else zeros.
   std::map<Kind, Digests> copies{};
 };
 
@@ -43,9 +43,9 @@ struct Run {
   Recorder& recorder;
 };
 
-/// Returns the log's summary: counted beside predicted bytes, elements and copies; their times in a
-/// step, null if streams were not recorded; the entries of `outcome`, among them this rank's
-/// median_ms. All ranks must call it. A figure is the largest over the ranks; of padding, the sum.
+/// Returns the log's summary: bytes held, elements sent, bytes copied, predicted and counted; the
+/// ms of messages and copies in a step, null if no streams were recorded; and `outcome`'s entries.
+/// All ranks must call it. A figure, as median_ms, is the largest over ranks; of padding, the sum.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 
@@ -62,14 +62,14 @@ double median_ms(std::vector<std::chrono::microseconds> times);
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 
-/// Reports a run: rank 0 prints and logs. All ranks must call finish().
+/// Reports a run: rank 0 prints and logs. All ranks must call check() and finish().
 class Report {
  public:
-  /// Throws Error (usage) when the log or the trace cannot be written.
+  /// Throws Error (usage) when the log or the trace cannot be used.
   Report(const Run& run, Communicator& comm);
 
-  void add(const StepResult& step);  // call it after each step: prints and logs it
-  /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
+  void add(const StepResult& step);  // call it after each step: logs the step, may print it
+  /// Prints and logs how the saving or loading of a checkpoint, begun at `since`, has ended. what:
   /// "save" or "resume"; failure: why it was not saved, or empty; notes: printed on stderr.
   void tell(const char* what, const std::string& path, Clock::time_point since,
             const std::string& failure = "", const std::vector<std::string>& notes = {});
@@ -80,7 +80,7 @@ class Report {
   void finish(const LayerDigests& digests);
 
  private:
-  /// Takes from the recorder the slices that have ended since the last call. present: this step.
+  /// Takes from the recorder the slices that ended since the last call. present: see OverlapMeter.
   void take_slices(int present);
   void print_step();
   /// Returns the present step; in set-up, the step after which the run is resumed.
@@ -97,9 +97,9 @@ class Report {
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // rewrites one line on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
-  File trace_{nullptr, std::fclose};  // open only if it is no regular file
+  File trace_{nullptr, std::fclose};  // open only if it exists and is no regular file
   EarlierTrace earlier_;  // what the trace of the resumed run has already
-  std::vector<Slice> kept_;  // for the trace
+  std::vector<Slice> kept_;  // of the steps that are traced
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;  // when print_step() last printed
   std::chrono::microseconds time_{};  // of the last step

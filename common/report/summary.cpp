@@ -15,10 +15,10 @@ struct Figures {
   By<Place, By<Kind, KindBytes>> bytes{};
   KindBytes total{};  // of all kinds on the device
   Sent sent{};
-  By<Phase, std::int64_t> sent_in{};
+  By<Phase, std::int64_t> sent_in{};  // elements
   By<Place, By<Direction, std::int64_t>> copied{};  // bytes
-  OverlapTimes times{};  // the median over steps of each
-  std::chrono::microseconds step{};  // the median
+  OverlapTimes times{};  // of a step: each is the median over steps
+  std::chrono::microseconds step{};  // the median time of a step
 };
 
 std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {  // see median_ms()

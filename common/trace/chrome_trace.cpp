@@ -125,7 +125,7 @@ EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card&
   std::getline(file, line);
   for (bool kept = true; std::getline(file, line) && !line.starts_with(']');) {
     const double begin = number_after(R"("ts":)", line, -1);
-    // A track's name has no time and is kept. A counter has no step and is kept with its event.
+    // A track's name has no time and is kept. A counter has no step and is kept if its event is.
     const double never = static_cast<double>(steps) + 1;
     kept = number_after(R"("step":)", line, begin < 0 || kept ? 0 : never) <= steps;
     if (!kept || line.empty()) continue;

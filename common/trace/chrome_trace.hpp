@@ -20,9 +20,9 @@ struct EarlierTrace {
 EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card& card,
                         const Layout& layout, Device& device);
 
-/// Returns the traced steps of all ranks in the Trace Event Format (JSON) on rank 0, else nothing.
+/// Returns all ranks' traced steps in the Trace Event Format (JSON) on rank 0, on others "".
 /// All ranks must call it, with idle streams. Times are microseconds since the first event of a
-/// host's ranks, by its clock. Times and order numbers continue those of rank 0's `earlier`.
+/// host's ranks, by the host's clock. Times and order numbers go on where rank 0's `earlier` ends.
 std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
                          const EarlierTrace& earlier, const Card& card, const Layout& layout,
                          Device& device, Communicator& comm);

@@ -20,7 +20,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step);
 
 /// The figures of the latest 4096 steps, in no order.
 template <class Figure> struct Latest {
-  static constexpr std::int64_t most = 4096;
+  static constexpr std::int64_t most = 4096;  // bounds the memory that a long run needs
 
   void add(const Figure& figure) {
     if (steps < most) kept.push_back(figure);
@@ -34,7 +34,7 @@ template <class Figure> struct Latest {
 class OverlapMeter {
  public:
   /// taken: by Recorder::take() in step `present`. Measures the steps before `present` - 1, because
-  /// 08's writes of a step may end in the next one, but not later.
+  /// the last slices of a step, 08's writes, may end in the next step, but not later.
   void add(std::span<const Slice> taken, int present);
 
   Latest<OverlapTimes> times;  // of steps that are complete

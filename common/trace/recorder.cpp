@@ -40,7 +40,7 @@ void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   Slice slice = std::move(open.back());
   open.pop_back();
   slice.end = now;
-  // Only at its end does a wait know what it has waited for.
+  // A wait's work is known only when the wait ends: it names what was waited for.
   if (work.type == Work::Type::wait) slice.work = work;
   // All elements sent so far, not only this message's.
   if (work.type == Work::Type::message && recorder.sent) slice.sent = recorder.sent->in_phases();

@@ -28,7 +28,7 @@ struct Slice {
   int order;  // number of the HostAction that put the work on its stream
   Timestamp begin, end;
   By<Phase, std::int64_t> sent{};  // elements that this rank has sent until the end of a message
-  std::vector<std::vector<float>> values{};  // of each view that it writes, if they are kept
+  std::vector<std::vector<float>> values{};  // of each view that the work writes, if they are kept
 };
 
 /// One action of the trainer's thread: it puts work on a stream, borrows memory or gives it back.
@@ -46,9 +46,9 @@ struct HostAction {
 /// Observes one device. The trainer's thread makes it before the streams, destroys it after them.
 class Recorder : public DeviceObserver {
  public:
-  static constexpr int traced_steps = 8;
+  static constexpr int traced_steps = 8;  // in a trace, from the run's first or resumed step on
 
-  /// streams: record their work. traced: keep the first steps' actions; values: what work writes.
+  /// streams: record their work. traced: keep the first steps' actions. values: what work writes.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
