@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Element-wise operations, written once for CPU and GPU, whose `each` and `add_sum` call a body for
-// each element. Two operands are separate, or the same elements: they never overlap with a shift.
+// Element-wise operations, written once. `each` and `add_sum`, which CPU and GPU define, call a
+// body for each element. Two operands are separate or the same elements: no overlap has a shift.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/kernels.hpp"
 
 namespace zero {
-/// An operand that a body only reads, only writes, or both: no element is loaded or saved in vain.
+/// An operand; whether a body reads it, writes it or both, so that no load or save is in vain.
 template <class T, bool is_read, bool is_written> struct Elements {
   using Element = T;
   static constexpr bool read = is_read, written = is_written;
@@ -34,7 +34,7 @@ struct Divide {
   }
 };
 
-/// store() with either Write. Two bodies, because a vector loop that tests `write` computes both.
+/// store() (dtype.hpp), a body for each Write: a vector loop that tests `write` would compute both.
 struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
     store(place, widen(x), Write::overwrite);
@@ -46,7 +46,7 @@ struct Add {
   }
 };
 
-/// y = sum + bias (if any), through a ReLU if `relu`. For CPUs: on a GPU cuBLAS does it.
+/// y = sum + bias (if any), through a ReLU if `relu`. For CPUs; GPUs leave this to cuBLAS.
 struct BiasRelu {
   bool relu;
   template <class X, class T, class... Bias>
@@ -76,7 +76,7 @@ struct AdamBody {
   }
 };
 
-// A sum's body returns a term. A CPU adds element i's to partial sum i mod `lanes`: a fixed order.
+// The body of a sum returns a term. To fix the order, a CPU adds term i to partial sum i mod lanes.
 
 struct Square {
   static constexpr int lanes = 8;
@@ -88,7 +88,7 @@ struct Square {
 
 struct SquaredError {
   static constexpr int lanes = 1;
-  float factor;  // of the gradient: scale / number of elements
+  float factor;  // multiplies the gradient: scale / number of elements
   template <class T> HOST_DEVICE double operator()(std::int64_t, T y, float target, T& dy) const {
     const float difference = widen(y) - target;
     dy = narrow<T>(2 * difference * factor);
@@ -96,8 +96,8 @@ struct SquaredError {
   }
 };
 
-/// Those of Kernels' operations that only call a body. Base: Kernels, or a class derived from it.
-/// Backend derives from this and has elements<T>(view), a pointer; each(count, body, operands ...);
+/// Implements the five Kernels functions below. Base: Kernels, or a class derived from it. Backend
+/// derives from this class and has elements<T>(view), a pointer; each(count, body, operands ...);
 /// add_sum(sums, total, divisor, count, body, operands ...): total += the terms' sum / divisor.
 template <class Backend, class Base = Kernels> class ElementWise : public Base {
  public:

@@ -5,7 +5,7 @@
 
 namespace zero {
 std::uint64_t digest(ConstView elements, std::int64_t number) {
-  constexpr std::int64_t most = 1 << 16;  // elements at a time: OnHost copies a GPU's or a disk's
+  constexpr std::int64_t most = 1 << 16;  // elements in OnHost's copy of a part on a GPU or disk
   std::uint64_t sum = 0;
   for (std::int64_t at = 0; at < elements.used; at += most) {
     const OnHost host(elements.part(at, std::min(most, elements.used - at)));

@@ -5,7 +5,7 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What the numbers are for: initial weights, or samples. Their values 0 .. 5 never change.
+/// What random numbers are for: weights or samples. 0 .. 5 never change: they are part of the key.
 enum class RandomStream { weights, inputs, positions, codes, teacher_in, teacher_out };
 
 constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
@@ -18,12 +18,12 @@ HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   return z ^ (z >> 31);
 }
 
-/// Returns the sum, mod 2^64, of mix(mix(number) ^ bits in fp32) over the view's elements without
-/// padding, numbered from `number` on. So digests of parts add up to that of the whole. All work on
-/// the elements must be done. Throws Error (resources) if a disk cannot be read.
+/// Returns the sum, mod 2^64, of mix(mix(i) ^ element i's bits in fp32) over the view's elements
+/// without padding; the first has i = `number`. So the parts' digests add up to that of the whole.
+/// All work on the elements must be done. Throws Error (resources) if a disk cannot be read.
 std::uint64_t digest(ConstView elements, std::int64_t number);
 
-/// Random numbers of one (seed, stream); `index` counts elements or samples of the whole run.
+/// Random numbers of one (seed, stream). index: of an element or sample, in the whole model or run.
 class Generator {
  public:
   Generator(std::uint64_t seed, RandomStream stream)

@@ -13,10 +13,10 @@ class TaskScope;
 class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
-  /// Called when work or a wait begins or ends on the calling thread, whose phase and step are in
-  /// `here`. On the trainer's thread `work` is a phase or a wait for a stream; `on` is null.
+  /// Called when work or a wait begins or ends; `here` has its phase and step. on: the kernels of
+  /// the stream; null if `work` is a phase of the trainer's thread, or its wait for a stream.
   virtual void on_work(const Work& work, Kernels* on, bool begins) = 0;
-  /// Called when the trainer's thread puts a task on the stream. Returns its number, for traces.
+  /// Called when the trainer's thread puts work on the stream. Returns a number for it, for traces.
   virtual int on_queued() { return 0; }
 };
 
@@ -24,11 +24,11 @@ class StreamObserver {
 struct Here {
   int step = 0;  // of the whole run, from 1; 0: set-up
   Phase phase = Phase::setup;  // the phase that needs the work: traffic is counted under it
-  Phase during = Phase::setup;  // the host's own phase, in which it may queue work of a later one
+  Phase during = Phase::setup;  // the host's own phase; it may queue work that a later phase needs
   int order = 0;  // of a stream's task: what on_queued() returned for it
-  StreamObserver* observer = nullptr;  // is told of this thread's phases and waits; null: nobody is
-  Stream* stream = nullptr;  // whose task this thread performs; null: none
-  const TaskScope* task = nullptr;  // the outermost task of this thread; null: none
+  StreamObserver* observer = nullptr;  // hears of this thread's phases and waits; null: nobody does
+  Stream* stream = nullptr;  // the stream whose task this thread performs; null: none
+  const TaskScope* task = nullptr;  // the outermost task that this thread performs; null: none
 };
 inline thread_local Here here;
 

@@ -12,24 +12,23 @@ namespace zero {
 struct AdamScalars;  // in adam_element.hpp
 struct AdamState;
 
-/// A place in the order of a device's queue.
+/// A place between two pieces of work in a device's queue.
 class DeviceEvent {
  public:
   explicit DeviceEvent(Device& device) : device(device) {}
   virtual ~DeviceEvent() = default;
-  Device& device;  // may be destroyed before the event; passed() does not use it
-  /// Whether the device has come to this place. Throws Error (resources) when it has failed.
+  Device& device;  // may be destroyed before the event, so passed() does not use the device
+  /// Whether all work before this place is done. Throws Error (resources) if the device has failed.
   virtual bool passed() const = 0;
-  /// Returns when it was passed, by the host's clock. Only for passed events of record_time().
+  /// Returns when the device passed it, by the host's clock. Only for a passed record_time() event.
   virtual std::chrono::steady_clock::time_point time() const = 0;
 };
-/// A null pointer stands for a place that has been passed.
-using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;
+using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;  // null: a place that has been passed
 
 /// The sizes of a linear layer's matrix products: `batch` rows of `inputs` and `outputs` numbers.
 struct LinearShape {
   std::int64_t batch, inputs, outputs;
-  bool bias;  // whether there is one; it is stored behind the weight
+  bool bias;  // whether the layer has a bias; it is stored behind the weight
   std::int64_t weights() const { return inputs * outputs; }
 };
 
@@ -59,16 +58,16 @@ struct TeacherSource {
   static constexpr std::int64_t hidden = 16;
 };
 
-/// Bytes of a GPU: for cuBLAS's workspace, and for a product before it is added to the gradients.
+/// Bytes of a GPU: cuBLAS's workspace; room for interim results, as a product to add to gradients.
 inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
 /// A Llama's micro-batch has at most so many tokens: a GPU sorts them in product_room_bytes.
-inline constexpr std::int64_t most_tokens = product_room_bytes / 8;  // 8 bytes a token
-/// Matrix products leave so many multiprocessors, but at most half of all, to NCCL, which starts at
-/// most so many blocks, each as large as one. Else messages would wait for a product's end.
+inline constexpr std::int64_t most_tokens = product_room_bytes / 8;  // two 32-bit numbers a token
+/// If there are other ranks, products leave 16 multiprocessors, but at most half of all, to NCCL's
+/// at most 16 blocks, which each fill one. Else messages would wait for the end of a product.
 inline constexpr int message_blocks = 16;
 
-/// Views of a call lie on the kernels' device and do not overlap, unless its comment says so.
+/// A function's views lie on the kernels' device and do not overlap, unless its comment allows it.
 class Kernels {
  public:
   virtual ~Kernels() = default;
@@ -76,10 +75,10 @@ class Kernels {
   // ---- Order ----
   /// Returns the place at which all work handed over so far is done.
   virtual DeviceEventPtr record() = 0;
-  /// The same, and the event knows its time() once it is passed. begin: an earlier event of
-  /// record_time(), whose reading of both clocks is used again. On a CPU null: the time is now.
+  /// As record(), and the event knows its time() once it is passed. begin: an earlier event of
+  /// record_time(), whose reading of both clocks is used again. On a CPU returns null: passed now.
   virtual DeviceEventPtr record_time(const DeviceEventPtr& begin = nullptr) = 0;
-  /// Makes all work handed over from now on start after that event, which may be another stream's.
+  /// Makes all work handed over from now on start after the event, which may be another stream's.
   virtual void wait(const DeviceEventPtr& event) = 0;
   /// Returns the device's own queue, for a library that puts work into it; null on the CPU.
   virtual void* queue() = 0;
@@ -89,13 +88,13 @@ class Kernels {
   void copy(ConstView from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
-  // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
-  /// Inputs: for each byte of a sample its code, a row of `codes` (256 rows). Target: the next one.
+  // ---- Data: samples from number `first` on, as rows that fill `inputs` and `targets` (fp32) ----
+  /// Inputs: each byte's code, a row of `codes` (256 rows). Target: the byte behind the sample.
   virtual void text_samples(const TokenSource& source, ConstView codes, std::int64_t first,
                             View inputs, View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
-  /// Inputs: a sample's tokens, as numbers in fp32. Targets: for each of them the next token.
+  /// Inputs: a sample's tokens, as numbers in fp32. Targets: for each token the next one.
   virtual void token_samples(const TokenSource& source, std::int64_t first, View inputs,
                              View targets) = 0;
 
@@ -103,7 +102,7 @@ class Kernels {
   /// part[i] = random.uniform(number + i) * scale + offset.
   virtual void initialise(View part, const Generator& random, std::uint64_t number, float scale,
                           float offset) = 0;
-  /// Call it once, before the products below. room: bytes of a GPU's memory, product_room_bytes.
+  /// Call it once, before the products below. On a GPU takes memory for cuBLAS, and `room` bytes.
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = x W^T + b, through a ReLU if `relu`. params: W (outputs, inputs), then b, if any.
   virtual void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
@@ -115,29 +114,29 @@ class Kernels {
   /// dx = dy W, for the dy that linear_backward_params left.
   virtual void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
                                      View dx) = 0;
-  /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; grad_output = its
-  /// gradient * scale. targets: one class per row.
+  /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; grad_output = scale *
+  /// the gradient of that mean by `outputs`. targets: one class per row.
   virtual void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
                              View grad_output, Sums& sums) = 0;
-  /// Adds the elements' mean squared error to sums.totals.loss; grad_output = its gradient * scale.
+  /// As cross_entropy(), with the mean squared error over all elements. targets: one per output.
   virtual void squared_error(ConstView outputs, ConstView targets, float scale, View grad_output,
                              Sums& sums) = 0;
 
   // ---- Gradients ----
   virtual void clear(Sums& sums) = 0;
-  /// Waits for the device, and sets sums.totals to what it has added up since clear().
+  /// Waits for the device, and sets sums.totals to what the device has added up since clear().
   virtual void fetch(Sums& sums) = 0;
   /// Divides every element by divisor and rounds once.
   virtual void divide(View values, int divisor) = 0;
-  /// Adds the sum of squares, formed in double, to sums.totals.squares.
+  /// Adds the sum of the values' squares, formed in double, to sums.totals.squares.
   virtual void squared_norm(ConstView values, Sums& sums) = 0;
-  /// shard = the mean of the ranks' parts, or shard + the mean, by store(). Parts are added in rank
-  /// order in fp32, divided once. own: this rank's, may be shard; received: the others', in order.
+  /// shard = the mean of the ranks' parts, or shard + the mean, by store(). Parts are added in fp32
+  /// in rank order. own: this rank's part, may be `shard`; received: the other ranks', in order.
   virtual void ordered_mean(ConstView own, int rank, ConstView received, View shard,
                             Write write) = 0;
 
   // ---- The update ----
-  /// Applies adam_element() to all. state.params gets the rounded weights, and may overlap grads.
+  /// Applies adam_element() to all elements. state.params (see AdamState) may be grads' memory.
   virtual void adam(const AdamScalars& scalars, const AdamState& state, ConstView grads) = 0;
 
   // ---- For a Llama only: a row belongs to a token, or to a token and a head ----
@@ -148,27 +147,27 @@ class Kernels {
   virtual void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) = 0;
   /// y = x / sqrt(mean of x^2 + 10^-6) * gain, row by row. x, y: (rows, size of gain).
   virtual void rms_norm(ConstView x, ConstView gain, View y) = 0;
-  /// dx = the gradient of x, stored or added as `how` says; grads = the gain's, as `write` says. dy
-  /// is overwritten by the terms whose column sums are the gain's gradient.
+  /// dx = the gradient of x, stored or added as `how` says; grads = the gradient of the gain, as
+  /// `write` says. dy is overwritten by the terms whose column sums are the gain's gradient.
   virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how,
                                  View grads, Write write) = 0;
-  /// Copies heads from by_token to by_kv_head (HeadsShape), and turns elements i, i + head_dim / 2
-  /// of each by rope_cos_sin: (tokens, head_dim), fp32, cosines, then sines; empty: no turn.
+  /// Copies heads from by_token to by_kv_head (HeadsShape). Turns each head's elements i and i +
+  /// head_dim / 2. rope_cos_sin: (tokens, head_dim), fp32, cosines, then sines; empty: no turn.
   virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token,
                            ConstView rope_cos_sin, View by_kv_head) = 0;
-  /// Copies the heads back to by_token, and turns them by the negative angles.
+  /// Copies the heads back to by_token, and turns each by split_heads()'s angles, negated.
   virtual void merge_heads(const HeadsShape& shape, ConstView by_kv_head, ConstView rope_cos_sin,
                            const Matrix& by_token) = 0;
-  /// Forms `count` products of a (rows x inner) and b (inner x columns) in fp32, and rounds once.
+  /// Forms `count` products of a (rows x inner) and b (inner x columns) in fp32, rounds each once.
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
                         std::int64_t columns, const ConstMatrices& a, const ConstMatrices& b,
                         const Matrices& to) = 0;
-  /// A row of scores becomes the softmax of scores * scale over tokens that it sees, then zeros.
+  /// Each row of scores becomes the softmax of row * scale over the tokens it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
   /// grad_output, at first the gradient of attention_probs, becomes the gradient of the scores.
   virtual void softmax_backward(const CausalRows& rows, ConstView attention_probs, float scale,
                                 View grad_output) = 0;
-  /// y (rows, hidden) = gate / (1 + e^-gate) * up. gate_up (rows, 2, hidden) has both.
+  /// y (rows, hidden) = gate / (1 + e^-gate) * up. gate_up (rows, 2, hidden) has gate and up.
   virtual void swiglu(ConstView gate_up, std::int64_t hidden, View y) = 0;
   /// gate_up is overwritten by its own gradient.
   virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View gate_up) = 0;
@@ -183,6 +182,6 @@ namespace cuda {
 std::unique_ptr<Kernels> make_kernels(Device& gpu, bool urgent);
 }  // namespace cuda
 
-/// Blocks until the event is passed. Throws Error (resources) when the device has failed.
+/// Blocks until the event is passed. Throws Error if the device has failed, or by check_peers().
 void wait_for(const DeviceEventPtr& event);
 }  // namespace zero

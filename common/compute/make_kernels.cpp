@@ -7,7 +7,7 @@ namespace {
 /// A disk's kernels, which only copy.
 struct DiskKernels : CpuKernels {
   explicit DiskKernels(Device& disk) : disk(disk) {}
-  /// Throws Error (resources) as the disk does, and says of which step and layer.
+  /// Throws the disk's Error (resources), with the step and the task's name and layer in front.
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override try {
     disk.copy(to, from, bytes);
   } catch (const Error& error) {

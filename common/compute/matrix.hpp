@@ -6,7 +6,7 @@
 namespace zero {
 /// A row-major matrix in memory, taken as it is or transposed. Elements: View or ConstView.
 template <class Elements> struct MatrixOf {
-  Elements elements;  // as stored; for some of a wider matrix's columns: from their first on
+  Elements elements;  // as stored, from this matrix's first on; others may lie between its rows
   std::int64_t row_stride;  // as stored: elements from the start of a row to the next
   bool transposed = false;
 
@@ -26,17 +26,17 @@ using Matrices = MatricesOf<View>;
 using ConstMatrices = MatricesOf<ConstView>;
 
 /// Attention's heads, in two layouts. By token: (sequences, tokens, kv_heads, heads_per_kv,
-/// head_dim). By head of keys: (sequences, kv_heads, tokens, heads_per_kv, head_dim), so that query
-/// heads that share a head of keys are one matrix. heads_per_kv is 1 for keys and for values.
+/// head_dim). By head of keys: (sequences, kv_heads, tokens, heads_per_kv, head_dim), so that all
+/// query heads with one head of keys form a matrix. heads_per_kv is 1 for keys and for values.
 struct HeadsShape {
   std::int64_t sequences, tokens, kv_heads, heads_per_kv, head_dim;
 };
 
 /// The rows of tokens [first, end) in attention's probabilities, (tokens, q_per_kv, tokens) for
-/// each head of keys. A row sees tokens up to its own. Only elements [0, end) are formed and read.
+/// each head of keys. A row sees tokens up to its own. Of a row only elements [0, end) are used.
 struct CausalRows {
   std::int64_t tokens, q_per_kv, first, end;
-  std::int64_t elements = tokens;  // all rows begin at multiples of it
+  std::int64_t elements = tokens;  // each row begins at a multiple of so many elements
   std::int64_t rows_in(ConstView all) const { return all.size / (tokens * tokens) * (end - first); }
   HOST_DEVICE std::int64_t seen(std::int64_t row) const {  // the number of tokens that it sees
     return first + row / q_per_kv % (end - first) + 1;

@@ -8,6 +8,6 @@ namespace zero {
 enum class Phase { setup, load, forward, backward, update };
 template <>
 inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backward", "update"};
-/// The phases in which ranks send.
+/// The phases of a step in which ranks may send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
 }  // namespace zero

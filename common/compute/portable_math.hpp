@@ -10,7 +10,7 @@
 namespace zero {
 /// e^x for -104 <= x <= 0, in double, to fp32's accuracy and a few bits. No branch, so that a loop
 /// becomes vectors. x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor series to r^9 / 9!. The
-/// rest is at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r.
+/// terms that are left out are at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r.
 HOST_DEVICE inline double portable_exp_wide(double x) {
   constexpr double round = 0x1.8p52;  // y + round has y, rounded to an integer, in its low bits
   const double shifted = x * std::numbers::log2e + round;
@@ -50,8 +50,8 @@ inline CosSin portable_cos_sin(double angle) {
 }
 
 /// log(x) for x >= 1; infinity and NaN stay. x = 2^n m with m in [1, 2). log m =
-/// 2 (s + s^3 / 3 + ... + s^21 / 21 + ...) with s = (m - 1) / (m + 1) < 1/3; the rest is at most
-/// 9/8 s^22 / 23 < 2^-39 of log m: no further off than e^x is.
+/// 2 (s + s^3 / 3 + ... + s^21 / 21 + ...) with s = (m - 1) / (m + 1) < 1/3; terms behind s^21 / 21
+/// are at most 9/8 s^22 / 23 < 2^-39 of log m: as exact as portable_exp().
 HOST_DEVICE inline float portable_log(float x) {
   const auto bits = std::bit_cast<std::uint64_t>(double{x});
   const double n = static_cast<int>(bits >> 52) - 1023;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Operations on rows, written once for CPU and GPU, whose `each_row` and `each_row_sum` call a body
-// for each element of each row. For operands that overlap see element_wise.hpp.
+// Operations on rows, written once. `each_row` and `each_row_sum`, which CPU and GPU define, call a
+// body for each element of each row. Operands overlap as in element_wise.hpp.
 #pragma once
 #include <cmath>
 
@@ -10,7 +10,7 @@
 namespace zero {
 // ---- Where a row begins ----
 
-/// Each row begins `elements` behind the one before; 0: all rows are the same.
+/// Each row begins `elements` elements behind the row before; 0: all rows are the same.
 struct Strided {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
@@ -23,7 +23,7 @@ struct Named {
     return static_cast<std::int64_t>(numbers[row]) * elements;
   }
 };
-/// Row r is the code of token r. Tokens are counted from sample `first` on.
+/// Row r is the code (`elements` numbers) of token r, counted from sample `first` on.
 struct Codes {
   TokenSource source;
   std::int64_t first, elements;
@@ -32,7 +32,7 @@ struct Codes {
   }
 };
 /// A row per head of a token, numbered by sequence, head of keys, token, head; the head changes
-/// fastest. Strides are in elements, multiples of `elements`. Divisions have 32 bits, for GPUs.
+/// fastest. Strides are multiples of `elements`. 32 bits, because GPUs divide 64 bits slowly.
 struct HeadRows {
   std::int64_t heads, tokens, kv_heads;
   std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;
@@ -73,7 +73,7 @@ struct Behind {  // the token behind sample first + i, which is to be predicted
   }
 };
 
-/// Turns the pair (x, y) by an angle. sign: 1, or -1 to turn it back.
+/// Turns the pair (x, y) by an angle. sign: 1, or -1 to turn the pair back.
 struct RotatePair {
   float sign;
   template <class T>
@@ -99,7 +99,7 @@ struct SwiGluBackward {
   }
 };
 
-// A body with `sums` gives as many terms for each element, and then gets their sums over the row.
+// A body with `sums`: term() writes so many terms of an element; operator() gets their row sums.
 
 struct RmsNorm {
   static constexpr int sums = 1;
@@ -116,7 +116,7 @@ struct RmsNorm {
 struct RmsNormBackward {
   static constexpr int sums = 2;
   float count;
-  Write how;  // dx is stored or added
+  Write how;  // whether dx is stored or added
   template <class T> HOST_DEVICE void term(float* to, T dy, T gain, T x, T) const {
     to[0] = widen(x) * widen(x);
     to[1] = widen(dy) * widen(gain) * widen(x);
@@ -130,7 +130,7 @@ struct RmsNormBackward {
   }
 };
 
-/// Ignores grad_output where prob is 0: the mask may hide the token, and grad_output be anything.
+/// Ignores grad_output where prob is 0: there the mask may hide the token, and grad_output be NaN.
 struct SoftmaxBackward {
   static constexpr int sums = 1;
   float scale;
@@ -143,9 +143,9 @@ struct SoftmaxBackward {
   }
 };
 
-/// Kernels' operations on rows, each by a body. Base: an ElementWise. Backend has each_row(rows,
-/// count, body, Rows ...); each_row_sum(the same) for a body with `sums`; count: elements of a row;
-/// and column_sums(dy, grads, write), which stores or adds dy's column sums.
+/// Implements the Kernels functions below. Base: an ElementWise. Backend has each_row(rows, count,
+/// body, Rows ...), where a row has `count` elements; each_row_sum, with the same parameters, for a
+/// body with `sums`; and column_sums(dy, grads, write), which stores or adds dy's column sums.
 template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;
@@ -271,7 +271,7 @@ template <class Backend, class Base> class RowWise : public Base {
       rows.first.at += half;
       return rows;
     };
-    const HeadRows by_token{.heads = shape.heads_per_kv,  // a token turns all its heads alike
+    const HeadRows by_token{.heads = shape.heads_per_kv,  // all heads of a token have its angles
                             .tokens = shape.tokens,
                             .kv_heads = 1,
                             .stride_token = shape.head_dim,

@@ -10,7 +10,7 @@
 
 namespace zero {
 namespace {
-/// While it lives, the calling thread performs a task of `stream`.
+/// While a Within lives, the calling thread performs a task of `stream`.
 struct Within {
   explicit Within(Stream* stream) : before(std::exchange(here.stream, stream)) {}
   ~Within() { here.stream = before; }
@@ -24,7 +24,7 @@ void wait_for(const DeviceEventPtr& event) {
   using Clock = std::chrono::steady_clock;
   if (!event || event->passed()) return;
   ++event->device.waits;
-  // The wait yields this long, as most steps are shorter. Then it sleeps, to leave others the core.
+  // The wait yields so long, because most steps are shorter; then it sleeps: others need the core.
   constexpr auto yielding = std::chrono::milliseconds(20);
   for (const auto start = Clock::now(); !event->passed();) {
     if (event->device.check_peers) event->device.check_peers();
@@ -102,7 +102,7 @@ void Stream::put(std::optional<Work> work, std::function<void()> call) {
 }
 
 void Stream::perform(const Task& task) {
-  here.step = task.step, here.phase = task.phase;  // on the caller's own thread they are the same
+  here.step = task.step, here.phase = task.phase;  // no change on the caller's own thread
   here.order = task.order;
   const Within within(this);
   const TaskScope scope(task.work.value_or(Work{.type = Work::Type::wait}), name_);

@@ -16,8 +16,8 @@ struct RecordedEvent {
 /// A point in a stream's work, passed or still to come. An Event() has been passed.
 using Event = std::shared_future<RecordedEvent>;
 
-/// Queues tasks for one device, which run in order. On the CPU a task does its work, on a GPU it
-/// queues work with kernels(). A task that throws on a stream's own thread ends the process. Call
+/// A queue of tasks for one device. They run in order. On the CPU a task does its work, on a GPU it
+/// queues work with kernels(). A task that throws on the stream's own thread ends the process. Call
 /// synchronise() before you free memory that a queued task uses.
 class Stream {
  public:
@@ -33,12 +33,12 @@ class Stream {
   ~Stream();
   Stream(const Stream&) = delete;
 
-  /// Puts a task on the stream, with the caller's phase and step. If 4096 wait, the caller waits.
+  /// Puts a task on the stream, with the caller's phase and step. Waits while 4096 tasks wait.
   void run(const Work& work, std::function<void()> task) { put(work, std::move(task)); }
   void run(std::function<void()> task) { put(Work(), std::move(task)); }
   /// Returns the point at which everything put on the stream so far is done.
   Event record();
-  /// Makes everything put on the stream from now on start after that point.
+  /// Makes everything put on the stream from now on start after the event's point.
   void wait(const Event& event);
   /// Blocks until the stream is idle.
   void synchronise();
@@ -46,7 +46,7 @@ class Stream {
   Device& device() const { return device_; }
   Kernels& kernels() const { return *kernels_; }
 
-  /// Calls task(). In a stream's task its observer hears `work` begin, and end even if it throws.
+  /// Calls task(). Within a stream's task, that stream's observer hears `work` begin and end.
   static void part(const Work& work, const auto& task) {
     struct Part {
       explicit Part(const Work& work) : work(work) { tell(true); }

@@ -4,7 +4,7 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// A Sums has gpu_sums_bytes of a GPU's memory: doubles, for two sums and for blocks' partial sums.
+/// A Sums has gpu_sums_bytes of a GPU's memory: doubles, for two sums and its blocks' partial sums.
 inline constexpr std::int64_t most_partial_sums = 8192;
 inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
 
@@ -21,7 +21,7 @@ struct Sums {
                true) {}
 
   Totals totals;
-  double squares_on_host = 0;  // as totals.squares, of gradients that the host's cores square
+  double squares_on_host = 0;  // of gradients on 08's host; await_all_reduced() adds it to squares
   Buffer on_gpu;
 };
 }  // namespace zero

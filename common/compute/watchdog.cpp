@@ -13,17 +13,17 @@ namespace zero {
 namespace {
 using namespace std::chrono;
 
-/// The watchdog counts ticks, which pass only while this process runs.
+/// The watchdog counts ticks, not time, because ticks pass only while this process runs.
 constexpr auto tick = 50ms;
-/// If no task names the rank for which it waits, the watchdog waits longer: another rank may know.
+/// If no task here names the rank it waits for, the watchdog waits 1 s more: another rank may know.
 constexpr auto others_first = 1s;
 /// A stronger order would order threads, so that ThreadSanitizer would see fewer races.
 constexpr auto relaxed = std::memory_order_relaxed;
 
 std::atomic<int> begun = 0, ended = 0;  // tasks
-std::atomic<milliseconds> standstill{};  // time without an end, once it is `limit` or more; else 0
+std::atomic<milliseconds> standstill{};  // time in which no task ended, if `limit` or more; else 0
 
-/// The last task that began, except waits: what they wait for says more. Read at a standstill only.
+/// The last task that began and is no wait: it says more than a wait. Read at a standstill only.
 struct {
   std::atomic<const char*> what = "the start", stream;
   std::atomic<int> layer, step;

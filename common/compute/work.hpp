@@ -17,9 +17,9 @@ struct Work {
   int layer = -1;  // of the model; -1: of no layer
   std::int64_t elements = 0;  // see work_on(); of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
-  std::vector<ConstView> reads{}, writes{};  // for traces and bus(); few activations are among them
+  std::vector<ConstView> reads{}, writes{};  // for traces and bus(); most activations are left out
 
-  /// Returns where the first view lies that is written, or else read; without views: the device.
+  /// Returns where the first written view lies; without one, the first read; without views: device.
   Place place() const {
     const std::vector<ConstView>& of = writes.empty() ? reads : writes;
     return of.empty() ? Place::device : of[0].place();
@@ -31,7 +31,7 @@ struct Work {
   }
 };
 
-/// Makes a task's Work. Layer, elements, bytes are of the first view that it writes, or else reads.
+/// Makes a task's Work. Layer, elements and bytes are those of writes[0]; of reads[0] if no writes.
 inline Work work_on(const char* what, std::vector<ConstView> reads, std::vector<ConstView> writes,
                     Work::Type type = Work::Type::compute) {
   const ConstView of = writes.empty() ? reads.at(0) : writes[0];

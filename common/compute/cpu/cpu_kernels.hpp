@@ -27,12 +27,12 @@ struct Share {
 
 class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  public:
-  /// threads: how many share the work of an Adam that also writes rounded weights.
+  /// threads: so many threads share an Adam update that also writes rounded weights.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
 
   DeviceEventPtr record() override { return nullptr; }
   DeviceEventPtr record_time(const DeviceEventPtr&) override { return nullptr; }
-  void wait(const DeviceEventPtr& event) override { wait_for(event); }  // it is a GPU's, or null
+  void wait(const DeviceEventPtr& event) override { wait_for(event); }  // a GPU's, or null
   void* queue() override { return nullptr; }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {
@@ -139,7 +139,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       const std::int64_t width = dy.size / tokens.size;
       T* grad = elements<T>(grads);
       if (write == Write::overwrite) std::fill(grad, grad + grads.size, T{});
-      std::vector<std::int64_t> rows(tokens.size);  // a token's rows side by side, in order
+      std::vector<std::int64_t> rows(tokens.size);  // dy's row numbers, by token, then ascending
       const auto token = [&](std::int64_t row) { return elements<float>(tokens)[row]; };
       std::iota(rows.begin(), rows.end(), 0);
       std::ranges::stable_sort(rows, {}, token);
@@ -198,7 +198,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
         const std::int64_t count = std::min(block, shard.size - start);
         const auto part = [&](std::size_t r) { return In<T>{sources[r] + start}; };
         each(count, Round(), part(0), Out<float>{sum});
-        std::size_t r = 1;  // two ranks in a pass, because each loads and stores the sum
+        std::size_t r = 1;  // two ranks in a pass, because every pass loads and stores the sum
         for (; r + 1 < sources.size(); r += 2) {
           each(count, add_two, part(r), part(r + 1), InOut<float>{sum});
         }
@@ -223,8 +223,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  /// Adam that also writes rounded weights to `copy`. The team shares it. Block by block a second
-  /// loop does the rounding, because a single loop would lack vector registers.
+  /// Adam that also writes rounded weights to `copy`. The team's threads share the elements. Per
+  /// block a second loop does the rounding, because a single loop would lack vector registers.
   template <class T>
   void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
             InOut<float> momentum, InOut<float> variance, Out<T> copy) {
@@ -297,7 +297,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  private:
   static constexpr std::int64_t block = 1024;  // elements that stay in the first-level cache
 
-  /// to (`width` elements) = the sum of these rows of `from`, in this order, stored or added.
+  /// to (`width` elements) = the sum of the rows `rows` of `from`, in their order, stored or added.
   template <class T>
   static void sum_rows(const T* from, std::span<const std::int64_t> rows, std::int64_t width,
                        Write write, T* to) {
@@ -319,8 +319,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     return combine_row<1>(count, widen(row[0]), larger, wide, In<T>{row})[0];
   }
 
-  /// Each element has n terms. For each of the n returns what `combine` makes of `none` and of all
-  /// elements' terms. Element i's go to part i mod 16, so no vectors' width changes a bit.
+  /// term() gives n numbers for each element. For each of the n, returns what `combine` makes of
+  /// `none` and all elements' numbers: first per i mod 16, so that no vector width changes a bit.
   template <int n, class Combine, class Term, class... Operands>
   static std::array<float, n> combine_row(std::int64_t count, float none, Combine combine,
                                           Term term, Operands... operands) {
@@ -345,7 +345,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     return all;
   }
 
-  /// to = a b, or to + a b, rounded by the rule of store(); formed in place if that is possible.
+  /// to = a b, or to + a b, rounded by the rule of store(). If possible, `to` itself has the sums.
   template <class T>
   static void product(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows,
                       std::int64_t inner, std::int64_t columns, T* to, std::int64_t to_row,
@@ -367,7 +367,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     each(count, Round(), In<From>{from}, Out<T>{to});
   }
 
-  /// Calls body(i, element i of each operand). Reads elements before, writes them back after.
+  /// Reads element i of each operand, calls body(i, elements ...), and writes the elements back.
   template <class Body, class... Operands>
   static void visit(std::int64_t i, const Body& body, const Operands&... operands) {
     const auto between = [&](auto... x) {

@@ -9,22 +9,22 @@ namespace {
 // a block takes mc rows of a, kc terms of each sum and nc columns of b.
 constexpr std::int64_t mc = 48, most_kc = 256, most_nc = 256;
 constexpr std::int64_t area = std::int64_t{32} << 10;  // most elements of kc x nc, and of sums
-constexpr std::int64_t padding = 16;  // behind each row: rows 2^n apart would share a cache set
+constexpr std::int64_t padding = 16;  // floats behind a row: rows 2^n apart would share a cache set
 
 static_assert(mc % 16 == 0);
 
-/// Rounds up to a multiple of 16, for which the micro-kernel's vectors are made.
+/// Rounds up to a multiple of 16, because MicroKernel::transpose() takes whole sixteens.
 constexpr std::int64_t up_to_16(std::int64_t count) { return (count + 15) / 16 * 16; }
 
 struct Space {
   float b[area];  // panel after panel
   float sums[area + 16 * most_nc];  // 16 rows more: transposition reads whole sixteens
   float a[mc * (most_kc + padding)];
-  float transposed[panel_columns * (most_kc + padding)];  // a block before or after transposition
+  float transposed[panel_columns * (most_kc + padding)];  // transpose()'s operand or its result
 };
 
-/// to = the stored block [row, row + rows) x [column, column + columns), widened. to_row: elements
-/// between the starts of its rows; to_panel: between those of its panels.
+/// to = block [row, row + rows) x [column, column + columns) of the matrix as stored, widened, in
+/// panels. to_row: elements from row to row of a panel in `to`; to_panel: from panel to panel.
 void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
           std::int64_t columns, float* to, std::int64_t to_row, std::int64_t to_panel) {
   with_type(matrix.elements.dtype, [&]<class T>(T) {
@@ -37,7 +37,7 @@ void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::i
       for (std::int64_t i = 0; i < rows; ++i) {
         const T* source = from + i * from_row;
         float* target = to + i * to_row;
-        // Rows are short runs far apart: too little for the machine to prefetch by itself.
+        // Rows are short and lie far apart, so the machine does not prefetch them by itself.
         const std::int64_t rows_ahead = i + 4 < rows ? 4 * from_row : 0;
         std::int64_t left = columns;
         for (; left >= panel_columns; left -= panel_columns) {
@@ -52,7 +52,7 @@ void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::i
   });
 }
 
-/// Packs b's block (inner_count, count) as panels. Sums of lanes behind its columns are not read.
+/// Packs b's block (inner_count, count) as panels. Sums of columns behind `count` are never read.
 void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
             std::int64_t count, Space& space) {
   if (!b.transposed) {
@@ -68,7 +68,7 @@ void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, 
   }
 }
 
-/// Sets product.a: a's block (count, inner_count), in space.a, or in place if fp32 and read once.
+/// Points product.a to a's block: in a, if fp32, not transposed and read once; else in space.a.
 void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
             std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
@@ -98,7 +98,7 @@ void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::i
   expect(m > 0 && k > 0 && n > 0, "a product's rows, columns and terms are more than 0");
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);
-  // A multiple of 16, so that transposition, by sixteens, writes nothing behind the last panel.
+  // A multiple of 16: transpose() takes sixteens, and must write nothing behind the last panel.
   const std::int64_t kc = std::min(area / nc / 16 * 16, most_kc);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
                          std::int64_t columns, float* sums, std::int64_t sums_row) {
@@ -133,7 +133,7 @@ void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::i
 }  // namespace
 
 std::vector<const MicroKernel*> micro_kernels() {
-  using Built = std::pair<const MicroKernel*, bool>;  // and whether it runs on this machine
+  using Built = std::pair<const MicroKernel*, bool>;  // a kernel; whether it runs on this machine
   std::vector<const MicroKernel*> here;
   for (const auto& [kernel, runs] : std::initializer_list<Built>{MICRO_KERNELS}) {
     if (runs) here.push_back(kernel);
@@ -173,7 +173,7 @@ void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::
   if (a.transposed || !b.transposed || rows > columns) {
     return multiply(a, b, rows, inner, columns, nullptr, 0, space, finish);
   }
-  // Both lie along `inner`, so one is transposed: a, the smaller. b^T a^T is (a b)^T, bit by bit.
+  // Both lie along `inner`, so pack_b() transposes one: a, the smaller. b^T a^T has (a b)^T's bits.
   multiply({b.elements, b.row_stride}, {a.elements, a.row_stride, true}, columns, inner, rows,
            nullptr, 0, space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,

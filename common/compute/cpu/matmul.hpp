@@ -15,25 +15,25 @@ std::vector<const MicroKernel*> micro_kernels();
 
 template <class Loop> [[WIDE_LOOP]] void with_wide_vectors(const Loop& loop) { loop(); }
 
-/// Calls an element-wise loop: on x86 compiled for AVX2, if it is there. Nothing becomes an FMA.
+/// Calls a loop: on x86 compiled for AVX2, but without FMAs, unless micro_kernel() is `plain`.
 template <class Loop> void on_wide_vectors(const Loop& loop) {
   static const bool wide = &micro_kernel() != &plain;
   wide ? with_wide_vectors(loop) : loop();
 }
 
-/// `count` elements of row `row` of a product, from column `column` on.
+/// Elements [column, column + count) of a product's row `row`.
 struct RowPart {
   std::int64_t row, column, count;
   const float* values;
 };
 
-/// Forms a (rows x inner) times b (inner x columns), none of these 0, and hands each element to
+/// Forms a (rows x inner) times b (inner x columns), sizes above 0, and hands each element to
 /// `store` once. Takes 0.4 MB of the caller's stack.
 void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 
-/// The same, formed in `result`, which is neither operand: one copy less. result_row: elements
-/// between the starts of its rows. Throws std::logic_error when columns is no multiple of 16.
+/// Forms the same product in `result`, apart from a and b: a copy less. result_row: elements from
+/// row to row of `result`. Throws std::logic_error if `columns` is no multiple of 16.
 void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result, std::int64_t result_row);
 }  // namespace zero

@@ -63,14 +63,14 @@ template <int... i> struct Numbers {};  // std::integer_sequence, without its he
 template <int n, int... i> struct UpTo : UpTo<n - 1, n - 1, i...> {};
 template <int... i> struct UpTo<0, i...> { using Type = Numbers<i...>; };
 
-/// x, y: rows a and a + step. In each 2 * step columns x's right and y's left half change places.
+/// x, y: two rows. In each 2 * step columns the right half of x and the left half of y are swapped.
 template <int step, int... i> void exchange(Vector& x, Vector& y, Numbers<i...>) {
   const Vector upper = x, lower = y;
   x = __builtin_shufflevector(upper, lower, (i & step ? lanes + i - step : i)...);
   y = __builtin_shufflevector(upper, lower, (i & step ? lanes + i : i + step)...);
 }
 
-/// Transposes a square of vectors in place: blocks of 1, then of 2, of 4 ... change places.
+/// Transposes a square of vectors in place: swaps blocks of 1 x 1, then of 2 x 2, of 4 x 4 ...
 template <int step = 1> void transpose_square(Vector (&rows)[lanes]) {
   if constexpr (step < lanes) {
     for (int i = 0; i < lanes; ++i) {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 namespace zero {
-/// Columns of a packed panel. A panel's rows follow each other without gaps.
+/// The columns of a packed panel, whose rows follow each other without gaps.
 inline constexpr std::int64_t panel_columns = 32;
 
 /// What MicroKernel::multiply() reads and writes. Strides (a_row, ...) count elements.
@@ -20,16 +20,16 @@ struct PanelProduct {
 
 struct MicroKernel {
   const char* name;  // of the instruction set
-  /// sums = a x panel by fused multiply-adds, k ascending. Writes columns up to a multiple of 16.
+  /// sums (+)= a x panel by fused multiply-adds, k ascending. May write up to the next 16th column.
   void (*multiply)(const PanelProduct& product);
-  /// to (columns, rows) = from (rows, columns) transposed; whole multiples of 16 of both are read
-  /// and written. from_row, to_row: elements between the starts of rows.
+  /// to (columns, rows) = from (rows, columns) transposed; rows and columns are multiples of 16.
+  /// from_row, to_row: elements from one row to the next.
   void (*transpose)(const float* from, std::int64_t from_row, std::int64_t rows,
                     std::int64_t columns, float* to, std::int64_t to_row);
 };
-/// A build defines those of its CPU family only.
+/// A build defines `plain` and, of the others, only those of its CPU family.
 extern const MicroKernel plain, avx2, avx512, neon;
-/// Returns the widest that this machine can run, or the one that the environment's ZERO_VECTORS
-/// names. Throws Error (usage) if this machine cannot run that one.
+/// Returns the micro-kernel with the widest vectors that this machine has, or the one that the
+/// environment's ZERO_VECTORS names. Throws Error (usage) if this machine cannot run that one.
 const MicroKernel& micro_kernel();
 }  // namespace zero

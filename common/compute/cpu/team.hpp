@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Threads that share a loop over independent elements. Which thread does which changes no bit.
+// Threads that share a loop over independent elements. Which thread takes which changes no bit.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace zero {
-/// Its threads sleep between calls, and end with the Team. One thread at a time may call it.
+/// Its threads sleep between calls and end with the Team. One thread at a time may call the Team.
 class Team {
  public:
   static constexpr std::int64_t piece = 16 << 10;  // elements; a slow core takes fewer pieces
@@ -23,7 +23,7 @@ class Team {
     begin_.notify_all();
   }
 
-  /// Calls task(first, size) for each piece of [0, count) and waits. A throw ends the process.
+  /// Calls task(first, size) for each piece of [0, count), waits for all. A throw ends the process.
   void each_piece(std::int64_t count,
                   const std::function<void(std::int64_t first, std::int64_t size)>& task) noexcept {
     if (count <= piece) return task(0, count);
@@ -55,7 +55,7 @@ class Team {
     }
   }
 
-  std::mutex mutex_;  // guards all up to others_
+  std::mutex mutex_;  // guards all members but others_
   std::condition_variable begin_, end_;
   const std::function<void(std::int64_t, std::int64_t)>* task_ = nullptr;
   std::int64_t next_ = 0, count_ = 0;

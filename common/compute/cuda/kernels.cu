@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A GPU's kernels. A teacher's samples have the CPU's bits, because their sums have its order.
+// A GPU's kernels. A teacher's samples have the CPU's bits, because they are summed in its order.
 #include "compute/cuda/launch.cuh"
 #include "compute/row_wise.hpp"
 
 namespace zero::cuda {
 namespace {
-/// What Sums::on_gpu holds. The totals are formed when they are fetched.
+/// What Sums::on_gpu holds. fetch() forms the totals.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
@@ -14,7 +14,7 @@ struct SumsOnGpu {
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
-constexpr int teacher_rows = threads / TeacherSource::hidden;  // samples of a block
+constexpr int teacher_rows = threads / TeacherSource::hidden;  // samples that a block forms
 
 /// Each thread sums one hidden number of a sample, inputs in rising order, from the block's tiles.
 template <class T>
@@ -64,12 +64,12 @@ __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::in
   }
 }
 
-/// For column_partial: packs of columns that a block takes, threads for each, most chunks of rows.
+/// For column_partial: packs of columns of a block, threads for each pack, most chunks of rows.
 constexpr int block_packs = 8;
 constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
 
-/// partial[chunk * columns + column] = sum of dy over that chunk's rows: each lane adds its rows in
+/// partial[chunk * columns + column] = sum of dy over the chunk's rows: each lane adds its rows in
 /// rising order, then the lanes are added in rising order. If y is not null, Mask changes dy first.
 template <int width, class T>
 __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_t columns,
@@ -100,7 +100,7 @@ __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_
   partial[blockIdx.y * columns + column] = all;
 }
 
-/// bias = the sums of the chunks' partial sums, in rising order, stored or added.
+/// bias[column] = the sum of the column's partial sums, in rising order of chunks, stored or added.
 template <class T>
 __global__ void column_sum(const float* partial, std::int64_t columns, unsigned chunks, T* bias,
                            Write write) {
@@ -167,7 +167,7 @@ __global__ void total_sums(const Totals* partial, Totals* totals) {
   if (threadIdx.x == 0) *totals = all;
 }
 
-/// Each thread takes a pack of elements. received: the other ranks' parts, `part` elements each.
+/// ordered_mean(): each thread forms a pack. received: the other ranks' parts of `part` elements.
 template <int width, class T>
 __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks, std::int64_t part,
                             T* shard, Write write) {
@@ -188,7 +188,7 @@ __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks
   save(Out<T>{shard}, i, mean);
 }
 
-/// Each thread takes a pack of a row.
+/// Each thread applies the body to one pack of a row. all: packs of all rows; packs: of one row.
 template <int width, class Body, class... Operands>
 __global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
                                 Operands... operands) {
@@ -196,7 +196,7 @@ __global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
   if (item < all) visit_pack<width>(item % packs * width, body, operands(item / packs)...);
 }
 
-/// Each block takes a row.
+/// Each block sums the body's terms over one row, then applies the body to the row's elements.
 template <int width, class Body, class... Operands>
 __global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operands) {
   const std::int64_t row = blockIdx.x;
@@ -216,7 +216,7 @@ __global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operan
   visit_row<width>(count, apply, operands(row)...);
 }
 
-/// Each block takes a row.
+/// causal_softmax(): each block takes one row.
 template <int width, class T>
 __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   const std::int64_t row = blockIdx.x, seen = rows.seen(row);
@@ -228,7 +228,7 @@ __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   visit_row<width>(rows.end, divide, x);
 }
 
-/// Sorts a block's rows by token, then number, into `order`: a thread counts rows before its own.
+/// Sorts a block's rows by token, then number, into `order`. A thread counts what precedes its row.
 __global__ void sort_block(const float* tokens, std::int64_t count, std::int32_t* order) {
   __shared__ float others[threads];
   const int self = static_cast<int>(threadIdx.x);
@@ -252,20 +252,20 @@ __device__ std::int64_t behind(const float* tokens, const std::int32_t* order, s
   return low;
 }
 
-/// Merges sorted runs of `size` rows by pairs. A row's place: how many rows of both come before it.
+/// Merges each two sorted runs of `size` rows. A row's place: the number of rows of both before it.
 __global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t size,
                            const std::int32_t* from, std::int32_t* to) {
   const std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x;
   if (at >= count) return;
   const bool second = at / size % 2;
-  const std::int64_t other = (at / size + (second ? -1 : 1)) * size;  // where that run begins
+  const std::int64_t other = (at / size + (second ? -1 : 1)) * size;  // where the other run begins
   const float token = tokens[from[at]];
   const auto before = [=](float x) { return x < token || (second && x == token); };
   const std::int64_t place = behind(tokens, from, other, std::min(other + size, count), before);
   to[at + place - (second ? at / size * size : other)] = from[at];
 }
 
-/// Each block takes a row in sorted order, and `threads` columns. A token's first row sums all.
+/// A block per sorted row and `threads` columns; it sums the token's rows if its row is the first.
 template <class T>
 __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* order,
                                       std::int64_t count, const T* dy, std::int64_t width, T* grads,
@@ -274,14 +274,14 @@ __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* o
   const std::int64_t column = std::int64_t{blockIdx.y} * threads + threadIdx.x;
   const float token = tokens[order[first]];
   if (column >= width || (first > 0 && tokens[order[first - 1]] == token)) return;
-  // Found first: a sum of known length loads many rows at a time.
+  // The end is found first, because a loop of known length loads many rows at a time.
   const std::int64_t end = behind(tokens, order, first, count, [=](float x) { return x == token; });
   float sum = 0;
   for (std::int64_t at = first; at < end; ++at) sum += widen(dy[order[at] * width + column]);
   store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
 }
 
-/// Adds those of Kernels' operations that Runtime, ElementWise and RowWise do not implement.
+/// Implements the functions of Kernels that Runtime, ElementWise and RowWise do not.
 class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime>> {
  public:
   using RowWise::RowWise;
@@ -305,11 +305,11 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
 
   void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
                               View grads, Write write) override {
-    // Write::add forms a product in product_room_, in parts that fit: 8 n rows (aligned), fewer, or
-    // part of one. Write::overwrite has the same parts: other sizes may have another order of sums.
+    // Write::add forms the product in product_room_, in parts that fit: 8 n rows (aligned), 1 to 7,
+    // or part of a row. Write::overwrite has the same parts: sizes may change the order of sums.
     const std::int64_t size = bytes_of(grads.dtype);
     const bool even = reinterpret_cast<std::uintptr_t>(grads.data) % 16 == 0 &&
-                      shape.inputs * size % 16 == 0;  // then each part begins at a multiple of 16
+                      shape.inputs * size % 16 == 0;  // parts begin at multiples of 16 bytes
     const std::int64_t room = (product_room_->bytes() - (even ? 0 : 16)) / size;
     const std::int64_t width = std::clamp<std::int64_t>(shape.inputs, 1, room);
     // Parts have about one size, because even a last part of few rows reads all inputs.
@@ -392,7 +392,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
 
   void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& to) override {
-    constexpr std::int64_t most = 1 << 15;  // at once: a grid's y and z end at 2^16 - 1
+    constexpr std::int64_t most = 1 << 15;  // products at once: a grid's y and z end at 2^16 - 1
     const auto from = [](auto all, std::int64_t first) {
       all.first.elements.data += first * all.batch_stride * bytes_of(all.first.elements.dtype);
       return all;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Launches kernels and applies bodies. Neighbouring threads take neighbouring packs: 16 bytes of
-// the widest operand, or single elements if not aligned. Sums have a fixed order, without atomics.
+// the widest operand, or elements if one is unaligned. Sums have a fixed order, without atomics.
 #pragma once
 #include "compute/cuda/runtime.hpp"
 #include "compute/element_wise.hpp"
 
 namespace zero::cuda {
 inline constexpr int threads = 256;  // of a block
-inline constexpr std::int64_t most_blocks = 1024;  // of a sum: each forms a partial sum
+inline constexpr std::int64_t most_blocks = 1024;  // blocks of a sum; each has a partial sum
 static_assert(most_blocks <= most_partial_sums / 2);
 
 /// Returns how many blocks `count` elements need, if a block takes of_a_block of them.
@@ -39,7 +39,7 @@ template <int width, class Operand> __device__ auto load(const Operand& x, std::
   return Operand::read ? *reinterpret_cast<const Packed*>(x.at + i) : Packed();
 }
 
-/// Indexes packs: with an index of elements nvcc does not always see that a single store will do.
+/// Indexes packs, because nvcc does not always make one store if elements are indexed.
 template <class Operand, class T, int width>
 __device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
   if constexpr (Operand::written) reinterpret_cast<Pack<T, width>*>(x.at)[i / width] = pack;
@@ -55,7 +55,7 @@ __device__ void visit_pack(std::int64_t i, const Visit& visit, const Operands&..
   between(load<width>(operands, i)...);
 }
 
-/// `count` elements of the operands as items: whole packs, then the elements behind them.
+/// `count` elements of each operand as items: whole packs, then single elements behind the packs.
 template <class... Operands> struct Items {
   static constexpr int width = 16 / std::max({sizeof(typename Operands::Element)...});
 
@@ -81,7 +81,7 @@ __global__ void each_kernel(Items<Operands...> items, Body body, Operands... ope
   if (item < items.all) items.visit(item, body, operands...);
 }
 
-/// Combines all threads' values by halves: i with i + 128, 64, ... All threads must call it.
+/// Combines the values of a block's threads, which must all call it: i with i + 128, i + 64, ...
 template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
   __shared__ Value values[threads];
   values[threadIdx.x] = mine;
@@ -101,7 +101,7 @@ template <class Value> __device__ Value block_sum(Value mine) {
   return combine_block(mine, [](Value a, Value b) { return a + b; });
 }
 
-/// Each block adds its terms, divided, to its own partial sum. Partial sums lie a Totals apart.
+/// Each block adds its terms' sum / divisor to its own partial sum. These lie a Totals apart.
 template <class Body, class... Operands>
 __global__ void add_partial_sums(Items<Operands...> items, double* partial, double divisor,
                                  Body body, Operands... operands) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Finds this machine's GPUs. Memory, streams, events and, by cuBLAS, products of the one in use.
+// Finds this machine's GPUs. Gives the one in use memory, streams, events and, by cuBLAS, products.
 #include <cstring>
 
 #include "compute/cuda/runtime.hpp"
@@ -57,7 +57,7 @@ struct CudaEvent : DeviceEvent {
   std::chrono::steady_clock::time_point time() const override;
 
   cudaEvent_t event = nullptr;
-  std::shared_ptr<const BothClocks> since;  // time() counts from here; null: it knows no time
+  std::shared_ptr<const BothClocks> since;  // time() counts from here; null: do not call time()
 };
 
 struct BothClocks {
@@ -69,7 +69,7 @@ struct BothClocks {
 
   std::chrono::steady_clock::time_point host = std::chrono::steady_clock::now();
   CudaEvent gpu;
-  std::chrono::steady_clock::duration took;  // `host` is wrong by half of it at most
+  std::chrono::steady_clock::duration took;  // `host` is wrong by at most took / 2
 };
 std::chrono::steady_clock::time_point CudaEvent::time() const {
   float milliseconds = 0;
@@ -123,7 +123,7 @@ std::byte* Gpu::allocate(std::int64_t bytes, Memory memory_type) {
   check_cuda(code);
   if (!ordinary) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
   check_cuda(cudaMemset(memory, 0, bytes));
-  check_cuda(cudaDeviceSynchronize());  // our streams do not wait for the one it ran on
+  check_cuda(cudaDeviceSynchronize());  // our streams do not wait for cudaMemset's
   return static_cast<std::byte*>(memory);
 }
 
@@ -152,7 +152,7 @@ std::shared_ptr<const BothClocks> Gpu::both_clocks() {
   const auto now = std::chrono::steady_clock::now();
   if (!clocks_ || now - clocks_->host > std::chrono::seconds(10)) {
     clocks_ = nullptr;
-    for (int reading = 0; reading < 8; ++reading) {  // keeps the quickest; others lost their core
+    for (int reading = 0; reading < 8; ++reading) {  // keeps the quickest: least lost to other work
       auto clocks = std::make_shared<const BothClocks>(*this);
       if (!clocks_ || clocks->took < clocks_->took) clocks_ = std::move(clocks);
     }
@@ -207,7 +207,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   }
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   const auto dtype = static_cast<int>(product.dtype);
-  // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
+  // cuBLAS takes a matrix that lies row by row for its transpose, hence product^T = b^T a^T.
   const auto lay_out = [&](std::int64_t height, std::int64_t width, const ConstMatrices& of) {
     cublasLtMatrixLayoutOpaque_t layout;
     check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width,
@@ -250,7 +250,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
                                b.batch_stride, products.batch_stride, dtype, epilogue, alignment});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
-    // In fp32 cuBLAS chooses for all of them, as in 01: their number may change the order of sums.
+    // In fp32 cuBLAS chooses for all multiprocessors, as in 01: fewer may change the order of sums.
     tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : gpu_.multiprocessors);
     cublasLtMatmulPreferenceOpaque_t wish;
     check_cublas(blas().start_preference(&wish, sizeof wish));
@@ -262,7 +262,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
     prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
-    // A sum may be formed in parts, but in 16-bit dtypes parts stay fp32 until they are added.
+    // Sums may be formed in parts, but with 16-bit dtypes the parts stay fp32 until they are added.
     const std::uint32_t any = CUBLASLT_REDUCTION_SCHEME_MASK;
     const std::uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, fp32 ? any : in_fp32);

@@ -16,7 +16,7 @@ namespace zero::cuda {
 struct Blas {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
-  // Of these three the header's functions without "_internal" only add the size of what they fill.
+  // The header's functions without "_internal" are inline, call these three, and only add a size.
   decltype(&cublasLtMatmulDescInit_internal) start_description;
   decltype(&cublasLtMatrixLayoutInit_internal) start_layout;
   decltype(&cublasLtMatmulPreferenceInit_internal) start_preference;
@@ -27,7 +27,7 @@ struct Blas {
   decltype(&cublasLtMatmul) multiply;
   decltype(&cublasLtGetStatusString) status_string;
 };
-/// Returns these functions. Throws Error (resources) if the library is not there.
+/// Returns cuBLAS's functions. Throws Error (resources) if the library cannot be loaded.
 const Blas& blas();
 
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
@@ -48,7 +48,7 @@ class Gpu : public Device {
 
   const int number;
   std::int32_t multiprocessors = 0;  // that a product may take; 0: all
-  /// Returns a moment of the last 10 s: CUDA's time between events is a float, inexact if long.
+  /// Returns a moment of the last 10 s: CUDA gives the time since then as a float, inexact if long.
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
@@ -82,7 +82,7 @@ class Runtime : public Kernels {
   void multiply(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& products,
                 const std::byte* bias = nullptr, bool relu = false);
-  /// Returns the stream for work that is put on it now, and notes that it is no longer idle.
+  /// Returns the stream for work that is put on it now. Notes that the stream is no longer idle.
   cudaStream_t stream() {
     idle_ = false;
     return stream_;
@@ -102,6 +102,6 @@ class Runtime : public Kernels {
   cublasLtHandle_t blas_ = nullptr;
   std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t> algorithms_;  // by sizes, dtype ...
   std::optional<Buffer> blas_workspace_;
-  bool idle_ = true;  // the host has waited for all that was queued
+  bool idle_ = true;  // whether the host has waited for all that was queued
 };
 }  // namespace zero::cuda
