@@ -12,8 +12,8 @@ struct Machine {
   Gpus gpus;
   bool nccl = false;  // whether this program was built with NCCL
   int ranks = 1;  // of the whole run
-  int ranks_here = 1;  // those on this machine
-  int cores_here = 1;  // cores of this machine on which its ranks may run
+  int ranks_here = 1;  // ranks of the run on this machine
+  int cores_here = 1;  // cores of this machine on which these ranks may run
   int gpu = 0;  // number of this rank's GPU
   int users = 1;  // ranks that use this GPU
   int gpus_in_use = 1;  // GPUs that all ranks of the run use together
@@ -25,10 +25,10 @@ inline cpu_set_t own_cores() {
   return cores;
 }
 
-/// Returns a rank's GPU: a machine's ranks take its GPUs in turn. A launcher may show only one GPU.
+/// Returns the number of a rank's GPU: the machine's ranks, by place_here, take its GPUs in turn.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
-/// Throws Error: usage, if options contradict each other; resources, if the machine lacks them.
+/// Throws Error (usage) if options contradict each other, (resources) if they ask for too much.
 inline Choice choose(const Options& options, const Machine& machine) {
   micro_kernel();  // throws if ZERO_VECTORS names instructions that this machine lacks
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;

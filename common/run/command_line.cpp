@@ -32,13 +32,13 @@ std::optional<double> quantity(const std::string& text, const Units& units, doub
   return value;
 }
 
-/// Most options' limit. So 64 bits hold 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
+/// Most options' limit: so 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent fit 64 bits.
 constexpr int most = 1 << 16;
 
 /// Returns what is wrong with a text, or an empty text; may rewrite the text.
 using Check = std::function<std::string(std::string&)>;
 
-/// Accepts a number in [least, largest], or 0 if or_zero; range: in words. CLI11 takes 1,5 for 15.
+/// Accepts a number in [least, largest], or 0 if or_zero. range: its text. CLI11 takes 1,5 for 15.
 Check number(double least, double largest, const std::string& range, bool or_zero = false) {
   return [=](const std::string& text) {
     const Units no_unit{{"", 1}};
@@ -55,7 +55,7 @@ const Check positive = number(FLT_MIN, FLT_MAX, "from 1.2e-38 to 3.4e38");
 const Check speed = number(1e-3, 1e9, "from 0.001 to 1e9, nor 0", true);
 const Check wait = number(0, 1e9, "from 0 to 1e9");
 
-/// Accepts a whole number in base 10. CLI11 by itself takes 010 for 8, and a seed -1 for 2^64 - 1.
+/// Accepts a whole number in base 10. CLI11 by itself takes 010 for 8, a seed of -1 for 2^64 - 1.
 template <class Integer> Check whole(Integer least, Integer largest) {
   return [=](std::string& text) {
     const std::optional<Integer> value = read_number<Integer>(text);
@@ -212,7 +212,7 @@ struct CommandLine {
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!card.ranks) return;
     add("ranks", o.ranks, "INT", "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
-    values.pop_back();  // --ranks is for planning, not for a run
+    values.pop_back();  // --ranks is for planning, so it is no value of a run
   }
 
   /// Begins a group of --help, for the options that are added from now on.
@@ -263,7 +263,7 @@ struct CommandLine {
                   o.layers, o.width, o.hidden);
   }
 
-  /// Refuses options that contradict others, sets what follows from others. Throws Error (usage).
+  /// Sets options that follow from others. Throws Error (usage) if options contradict each other.
   void settle() {
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
@@ -302,7 +302,7 @@ struct CommandLine {
       if (given(name) && app[name]->as<std::string>().empty())
         throw_error(usage, "{} needs a name", name);
     }
-    // Samples, and numbers of their inputs, are counted over the whole run in 64 bits.
+    // The whole run's samples, and their inputs, are counted in 64 bits.
     const double samples = 1.0 * o.steps * o.accumulate * started * o.batch;
     if (!o.plan && samples * o.width >= 0x1p63)
       throw_error(usage,
@@ -357,7 +357,7 @@ Command read_command(int argc, char** argv, const Card& card) {
 std::optional<int> answer_alone(const Command& command, const Card& card) try {
   if (command.run && !command.options.plan) return std::nullopt;
   if (card.ranks && launcher().ranks > 1) return std::nullopt;  // Session answers for all
-  if (launcher().rank != 0) return 0;  // at another code a launcher may end rank 0, too
+  if (launcher().rank != 0) return 0;  // not `status`: then a launcher may end rank 0, too
   if (command.run) {
     const bool gpu = visible_gpus().count > 0;
     const DeviceType device =
@@ -365,7 +365,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card) try {
     print_prediction(with_state(card, command.options.state), command.options, device);
   } else {
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
-    std::fprintf(stdout, "%s\n", command.text.c_str());  // unlike print(), never throws
+    std::fprintf(stdout, "%s\n", command.text.c_str());  // print() might throw
   }
   flush_output();
   return command.status;

@@ -18,21 +18,21 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// who_fails: begins the sentence. end_process: does not return. failing: fail() has begun.
+/// fail()'s sentence begins with who_fails. end_process() never returns. failing: fail() has begun.
 inline std::string who_fails;
 inline std::function<void(int code)> end_process;
 inline std::atomic<bool> failing = false;
 
 /// Prints `who: what` and ends the process with the error's exit code; 1 means a bug of ours.
 [[noreturn]] inline void fail(const std::exception& error) {
-  // If another thread is ending the process, leave it to that thread.
+  // If another thread is in fail() already, wait until that thread ends the process.
   while (failing.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool system =
       dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::system_error*>(&error);
   const int other = system ? static_cast<int>(ExitCode::resources) : 1;
   static const int code = known ? static_cast<int>(known->code) : other;  // the handler reads it
-  // After 5 s ends the process even if a thread holds a lock, or MPI waits for the launcher.
+  // The alarm ends the process in 5 s even if a thread holds a lock, or MPI waits for the launcher.
   std::signal(SIGALRM, [](int) { std::_Exit(code); });
   alarm(5);
   std::fflush(stdout);
@@ -43,7 +43,7 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
-/// The last SIGINT or SIGTERM; 0: none. Read after each step; before the first step, by a thread.
+/// The last SIGINT or SIGTERM; 0: none. Training reads it: a thread before step 1, run() later.
 inline std::atomic<int> noted_signal = 0;
 inline std::atomic<bool> starting = true;  // before the first step
 
@@ -56,7 +56,7 @@ inline void note_signals() {
       if (first == 0) first = std::time(nullptr);
       if (std::time(nullptr) >= first + 2) std::_Exit(128 + came);
       noted_signal = came;
-      // During MPI_Init, which may wait for a launcher that the signal has ended, nobody reads it.
+      // The alarm ends a process whose MPI_Init waits for a launcher that the signal has ended.
       if (starting) alarm(3);
     });
   }
@@ -66,7 +66,7 @@ inline void note_signals() {
   });
 }
 
-/// From now on an uncaught error ends the process by fail(). A failed write is an error, no signal.
+/// From now on an uncaught error ends the process by fail(); a failed write is an error, no signal.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
   // Each line of stderr is one write, so that the lines of several ranks do not mix.

@@ -20,13 +20,13 @@ namespace {
 std::atomic<bool> finalizing = false;
 
 void end_job(int code) {
-  // Time for the launcher to pass on output. Another thread may be in MPI: no harm at the end.
+  // Gives the launcher time to pass on output. Another thread may be in MPI: no harm at the end.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing) std::_Exit(code);
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/// Called at exit. Fails while MPI runs: else other ranks would wait, or the job end with code 0.
+/// Called at exit. Fails if MPI still runs: else other ranks would wait, or the job end with 0.
 void expect_finalized() {
   int done = 0;
   MPI_Finalized(&done);
@@ -37,7 +37,7 @@ void expect_finalized() {
 /// Bytes of /dev/shm that UCX 1.13 takes for a rank of MPICH: 512 buffers of 8256 bytes, and more.
 constexpr std::int64_t shared_bytes = 4'292'720;
 
-/// Returns the free bytes of /dev/shm; the largest number if this MPI does not need it.
+/// Returns the free bytes of /dev/shm; INT64_MAX if this MPI does not use /dev/shm.
 std::int64_t free_shared_memory() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -76,13 +76,13 @@ Session::Session(int& argc, char**& argv)
   MPI_Comm_split(MPI_COMM_WORLD, first, rank_, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
-  cpu_set_t cores = own_cores();  // joined below: a launcher may bind each rank to other cores
+  cpu_set_t cores = own_cores();  // all ranks' are joined: a launcher may give each its own cores
   MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
   cores_here_ = CPU_COUNT(&cores);
   // The rank that looked first saw the most, before MPI took any.
   MPI_Allreduce(MPI_IN_PLACE, &free_shared_, 1, MPI_INT64_T, MPI_MAX, here);
   MPI_Comm_free(&here);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // before, errors ended the job
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // up to here an error ended the job
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
   std::atexit(expect_finalized);
   everybody_.emplace(rank_, size_, make_mpi_transport(*host_), *host_, Dtype::fp32, 0);
@@ -90,7 +90,7 @@ Session::Session(int& argc, char**& argv)
 
 Session::~Session() {
   const TaskScope leaving({"the end of MPI"});
-  everybody_->gather(std::array<std::uint64_t, 1>());  // wait for all ranks
+  everybody_->gather(std::array<std::uint64_t, 1>());  // returns when all ranks are here
   // In MPI_Finalize MPICH moves no more messages. Between hosts one in three jobs hung: a rank
   // still waited for what its peer had to pass on. With this time for the peer's threads none did.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
@@ -103,7 +103,7 @@ Choice Session::agree(const Command& command, const Card& card) {
   const int cores = std::max(1, cores_here_);
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
   watching_ = watchdog(std::chrono::seconds(patience), fail);
-  // The first difference is reported: program and --help come first. No argument contains '\0'.
+  // Only the first difference is reported, so program and --help come first. No text contains '\0'.
   std::string mine =
       fmt::format("program {}{}--help {}{}", card.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
@@ -171,7 +171,7 @@ Choice Session::choose_on_all_ranks(const Options& options) {
 }
 
 void Session::on_all_ranks(const std::function<void()>& task, bool names_rank) {
-  std::string failure;  // one character with the exit code, then who fails and why
+  std::string failure;  // the exit code as a character, then who fails and why; empty: none
   try {
     task();
   } catch (const Error& error) {

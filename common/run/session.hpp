@@ -6,12 +6,12 @@
 #include "run/train.hpp"
 
 namespace zero {
-/// All ranks throw it together, at the same point of the program, so all can end MPI in good order.
+/// Session throws it on all ranks, at one point of the program, so all can end MPI in good order.
 struct Refusal : Error {
   using Error::Error;
 };
 
-/// MPI runs while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
+/// MPI runs while a Session lives. An uncaught error ends the job: `rank r/N: what`, its exit code.
 class Session : public Process {
  public:
   Session(int& argc, char**& argv);
@@ -19,9 +19,8 @@ class Session : public Process {
   /// may not throw that ends the job like any uncaught error: with its sentence and exit code.
   ~Session() override;
 
-  /// Starts the watchdog, returns the choice. Throws Refusal on all ranks unless all run the same
-  /// program with the same options, and the machine has what these ask for. With --help on
-  /// all ranks throws Refusal with code 0.
+  /// Starts the watchdog, returns the choice. Throws Refusal on all ranks if programs or options
+  /// differ, or are wrong, or ask for what the machine lacks; with code 0 if all have --help.
   Choice agree(const Command& command, const Card& card) override;
 
   /// If the task throws an Error on a rank, throws Refusal on all, naming the rank unless all did.
@@ -30,7 +29,7 @@ class Session : public Process {
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
                                              Device& device, const Layout& layout) override;
 
-  /// Rank 0 prints the sentence. Returns the exit code of this rank.
+  /// On rank 0 prints the refusal. Returns this rank's exit code.
   int refuse(const Refusal& refusal) const;
 
   int rank() const override { return rank_; }
@@ -43,8 +42,8 @@ class Session : public Process {
   const std::string program_;  // the program's name; later who_fails names the rank
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
-  int cores_here_ = 1;  // cores on which these may run
-  int place_here_ = 0;  // number of this rank among these
+  int cores_here_ = 1;  // cores on which this machine's ranks may run
+  int place_here_ = 0;  // number of this rank among this machine's ranks
   std::int64_t free_shared_;  // free bytes of /dev/shm on this machine, before MPI took any
   const std::unique_ptr<Device> host_ = make_cpu();  // everybody_ sends from its memory
   std::optional<Communicator> everybody_;  // for messages that are not part of a step

@@ -30,10 +30,10 @@ class Alone : public Process {
 std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
                                         Device& device) {
   const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
-  // Recording costs events on a GPU, memory for many layers: then one of these must ask for it.
+  // Recording costs events on a GPU, and memory for many layers: there it must be asked for.
   const bool asked = traced || options.link > 0 || options.latency > 0;
   const bool cheap = cpu && layout.layers() * options.accumulate <= 4096;
-  const bool values = traced && cpu && layout.parameters() <= 64;  // a reader follows no more
+  const bool values = traced && cpu && layout.parameters() <= 64;  // no reader follows more numbers
   return std::make_unique<Recorder>(device, asked || cheap, traced, values);
 }
 
@@ -66,7 +66,7 @@ class Training {
   }
 
   int run() {
-    // The first to clear `starting` decides: steps begin, or starting_ ends the process.
+    // Whoever first clears `starting` decides: here steps begin; in starting_ the process ends.
     if (!starting.exchange(false)) std::this_thread::sleep_for(std::chrono::hours(1));
     for (auto step = static_cast<int>(options_.begin.steps); step < options_.steps; ++step) {
       here.step = step + 1;
@@ -110,7 +110,7 @@ class Training {
 
   bool saves() const { return !options_.save.empty(); }
 
-  /// Returns the signal; 0: none. With --save ranks exchange it: all must end after the same step.
+  /// Returns this rank's signal or, with --save, any rank's, so that all save together; 0: none.
   int signal_of_any_rank() {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
     return static_cast<int>(saves() ? std::ranges::max(comm_->gather({&mine, 1})) : mine);
@@ -118,7 +118,7 @@ class Training {
 
   [[noreturn]] void end_at(int signal, const std::string& when) const {
     // An error ends the job through MPI. After an ordinary end a launcher that got the signal, too,
-    // might return 0. Rank 0 reports the signal if it got one, so the other ranks wait.
+    // might return 0. The other ranks wait, so that rank 0, if it got the signal, reports it.
     if (process_.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
     throw_error(static_cast<ExitCode>(128 + signal), "ended by signal {} {}", signal, when);
   }

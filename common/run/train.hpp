@@ -25,7 +25,7 @@ template <class Trainer> class Erased : public AnyTrainer {
   Trainer trainer_;
 };
 
-/// Makes a chapter's trainer. All arguments must outlive it.
+/// Makes a chapter's trainer. All arguments must outlive the trainer.
 using MakeTrainer = std::unique_ptr<AnyTrainer>(const Options& options, Device& device,
                                                 const Layout& layout, Communicator& comm);
 template <class Trainer>
@@ -42,7 +42,7 @@ std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
 class Process {
  public:
   virtual ~Process() = default;
-  /// Makes the Choice. Throws Error (usage, resources) if ranks' options differ or ask too much.
+  /// Makes the Choice. Throws Error if ranks' options differ, or ask for what the machine lacks.
   virtual Choice agree(const Command& command, const Card& card) = 0;
   /// Runs the task on every rank. If it throws an Error on any rank, throws an Error on all.
   virtual void on_all_ranks(const std::function<void()>& task) = 0;

@@ -18,12 +18,12 @@ constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype)
 /// Computes the scalars of each step (learning rate, bias corrections) and queues the update.
 class Adam {
  public:
-  /// Updates run on `stream`, which must outlive this. options.begin.updates have been made before.
+  /// Updates run on `stream`, which must outlive this Adam. options.begin.updates were made before.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
     for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
   }
 
-  /// Call once in each step that is not skipped. grad_factor (StepResult) multiplies each gradient.
+  /// Call once in each step that is not skipped, before update(). grad_factor: see StepResult.
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     count_update();
@@ -57,7 +57,7 @@ class Adam {
   }
 
  private:
-  // One product per update, because the last bit of std::pow depends on the C library.
+  // Multiplies once per update, because the last bit of std::pow depends on the C library.
   void count_update() {
     beta1_to_t_ *= options_.beta1;
     beta2_to_t_ *= options_.beta2;

@@ -10,7 +10,7 @@
 #include "memory/device.hpp"
 
 namespace zero {
-/// Where a rank stores a kind of state: all of it, or its shard, on device, host or host's disk.
+/// What of a kind of state a rank stores, all or its shard, and where: device, host or host's disk.
 enum class Placement { replicated, sharded, sharded_on_host, sharded_on_disk };
 template <>
 inline constexpr std::array names_of<Placement>{"replicated", "sharded", "sharded on the host",
@@ -39,7 +39,7 @@ struct Card {
               optimizer = Placement::replicated;
   } held{};
 
-  /// Elements per parameter that one of n ranks sends in each phase, divided by (n - 1)/n.
+  /// Elements that one of n ranks sends per parameter of the model, by phase, divided by (n - 1)/n.
   struct Sent {
     Frequency forward{}, backward{}, update{};
   } sent{};
@@ -50,15 +50,15 @@ struct Card {
                                     : Frequency();
   }
 
-  /// Numbers of buffers that each hold a whole layer for a while, besides what is held throughout.
+  /// Numbers of buffers that are lent for a while, besides `held`. Each has room for a whole layer.
   struct WholeLayers {
     int parameters = 0;
-    bool and_prefetched = false;  // true: --prefetch more layers of parameters
+    bool and_prefetched = false;  // true: --prefetch N adds N buffers of parameters
     int gradients = 0;
-    int pieces = 0;  // pieces of optimizer state on a disk for which host memory has room
+    int pieces = 0;  // no layers: host memory has room for so many pieces of the state on a disk
   } borrowed{};
 
-  /// Elements copied per parameter of the rank's shard. A skipped step omits to_device.a_step.
+  /// Elements copied over the bus per parameter of a shard. A skipped step omits to_device.a_step.
   struct Copied {
     Frequency to_host{}, to_device{};
   } copied{};
@@ -74,7 +74,7 @@ struct Card {
            place == place_of(held.optimizer);
   }
 
-  /// Returns how many whole layers of that kind have memory: at most as many as a step uses.
+  /// Returns for how many whole layers of `kind` there is memory: at most as many as a step uses.
   constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
@@ -83,7 +83,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Returns one of n ranks' bytes in `place`. p, g, k: bytes of all parameters, gradients, Adam's.
+  /// Returns one of n ranks' bytes in `place`. p, g, k: of all parameters, gradients, Adam's state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Placement how, double all) {
       return place_of(how) != place ? 0 : how == Placement::replicated ? all : all / n;
@@ -115,7 +115,7 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   return whole;
 }
 
-/// Says when ranks add gradients. Runs with equal answers, or one micro-batch, have equal bits.
+/// Says when ranks add gradients. Chapters with equal answers, or one micro-batch, have equal bits.
 inline std::string reduction_schedule(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }

@@ -31,9 +31,9 @@ struct File {
 
 constexpr std::int32_t llm_c = 20240520;  // the first number of llm.c's files of 16-bit tokens
 
-/// Returns NumPy's name of a wider type if these look like halves of its numbers; else null.
-/// High halves are at most 7, or 0xffff in numbers below 0: larger halves stand at every second
-/// place. 24 larger, independent 16-bit tokens all do so with a probability of about 2^-24.
+/// Returns NumPy's name of the wider type of whose numbers `halves` look like 16-bit parts; else
+/// null. A number's high half is at most 7, or 0xffff below 0, so halves above 7 stand at every
+/// second place only. 24 independent 16-bit tokens above 7 do so with a probability of about 2^-24.
 const char* wide_type(std::span<const std::uint16_t> halves) {
   std::array<int, 4> large{}, most{};  // by position modulo 4
   for (std::size_t i = 0; i < halves.size(); ++i) {
@@ -41,7 +41,7 @@ const char* wide_type(std::span<const std::uint16_t> halves) {
     large[i % 4] += halves[i] > 7;
     most[i % 4] = std::max<int>(most[i % 4], halves[i]);
   }
-  const auto is_wide = [&](int high, int low) {  // numbers above 65535 have large low halves, too
+  const auto is_wide = [&](int high, int low) {  // high halves above 0 need large low halves, too
     return large[high] + large[high + 2] == 0 && large[low] + large[low + 2] >= 24 &&
            (most[high] + most[high + 2] == 0 || std::max(most[low], most[low + 2]) > 1023);
   };
@@ -50,7 +50,7 @@ const char* wide_type(std::span<const std::uint16_t> halves) {
   return nullptr;
 }
 
-/// Throws Error (data) if a file that begins so has no 16-bit tokens. magic: the first 32 bits.
+/// Throws Error (data) if a file with this begin (first 32 bits: magic) has no 16-bit tokens.
 void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin, int magic) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), 2 * begin.size());
   // Every kind of file of llm.c's begins with a date as a number.
@@ -101,7 +101,7 @@ File file_of(const Options& options) {
     std::vector<std::uint16_t> read(1 << 15);
     from.read(reinterpret_cast<char*>(read.data()), 2 * std::ssize(read));
     read.resize(from.gcount() / 2);
-    // nanoGPT's files have no header; llm.c's have one of 256 numbers: magic, version, tokens.
+    // nanoGPT's files have no header; llm.c's has 256 32-bit numbers: magic, version, tokens, ...
     std::array<std::int32_t, 3> header{};
     std::memcpy(header.data(), read.data(), std::min(sizeof header, 2 * read.size()));
     expect_tokens(file.path, read, header[0]);
@@ -200,7 +200,7 @@ struct Tokens : FromFile {
   }
 };
 
-/// The other tasks: learn the answers of a fixed random teacher, two matrices and no ReLU.
+/// Tasks toy, mlp, tiny: learn the answers of a fixed random teacher, two matrices without a ReLU.
 class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)
@@ -224,7 +224,7 @@ class Teacher : public Data {
   }
 
   Tensor first_;  // (inputs, 16)
-  Tensor second_;  // (16, outputs)
+  Tensor second_;  // (16, targets)
   TeacherSource source_;
 };
 }  // namespace

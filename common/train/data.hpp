@@ -62,6 +62,6 @@ struct Figure {
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 
-/// Returns the bytes of make_data()'s result. Throws like make_data(), but does not read tokens.
+/// Returns the bytes of make_data()'s result. Throws like make_data(), but checks no token's value.
 Figure source_bytes(const Options& options);
 }  // namespace zero

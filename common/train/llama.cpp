@@ -24,7 +24,7 @@ LlamaShape shape_of(const Options& o) {
 }
 
 /// Returns rows(), rounded up so that a part of any width fills a multiple of 64 bytes. So parts
-/// begin at one, also with --recompute: on a GPU alignment may change a sum's order, and its bits.
+/// begin at multiples of 64 bytes, because on a GPU alignment may change the order of a sum.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;
@@ -78,7 +78,7 @@ Architecture llama_architecture(const Options& options) {
       {{"model.norm.weight", {w}, 0, 1}, {"lm_head.weight", {s.vocabulary, w}, scale}});
 
   const std::int64_t b = bytes_of(options.dtype), rows = room_for_rows(s, options.dtype);
-  // Elements per row, in the constructor's order: of the model, a block's set, a block's backward.
+  // Elements per row, in the constructor's order: `once`, `kept` per set, `back` for all blocks.
   const std::int64_t sets = options.recompute ? 1 : s.blocks;
   const std::int64_t once = (s.blocks + 3) * w + 2 * s.vocabulary;
   const std::int64_t kept = 5 * w + 2 * kv + heads * s.tokens + 3 * f;
@@ -92,7 +92,7 @@ Architecture llama_architecture(const Options& options) {
   return model;
 }
 
-/// Tensors with the same input are one: qkv_proj is queries, keys, values; gate_up_proj gate, up.
+/// Views of a block's tensors. Tensors with the same input share one: qkv_proj, and gate_up_proj.
 template <class Elements> struct Llama::BlockOf {
   BlockOf(Elements layer, const LlamaShape& of) {
     const std::int64_t w = of.width;
@@ -221,7 +221,7 @@ void Llama::multiply(Kernels& on, ConstView x, ConstView weight, View y) const {
   on.linear_forward({rows, x.size / rows, y.size / rows, false}, x, weight, y, false);
 }
 
-/// Computes multiply()'s gradients: stores the weight's in `grads` or adds it, writes x's over x.
+/// Stores or adds the gradient of multiply()'s weight in `grads`. Overwrites x by its gradient.
 void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, View grads,
                               Write write) const {
   const std::int64_t rows = shape_.rows();
@@ -230,7 +230,7 @@ void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, Vi
   on.linear_backward_input(shape, dy, weight, x);
 }
 
-/// Computes a block forward up to SwiGLU. Backward needs nothing of what follows.
+/// Computes a block forward up to SwiGLU: backward does not need down_proj's output.
 void Llama::block_forward(Kernels& on, const Block& params, ConstView x,
                           const BlockActivations& a) const {
   on.rms_norm(x, params.input_norm, a.normed);
@@ -247,7 +247,7 @@ void Llama::block_forward(Kernels& on, const Block& params, ConstView x,
   on.swiglu(a.gate_up, shape_.hidden, a.product);
 }
 
-/// Computes a whole block backward. grad_output_ is its output's gradient, and becomes its input's.
+/// Computes a block backward. grad_output_, the gradient of its output, becomes that of its input.
 void Llama::block_backward(Kernels& on, const Block& params, ConstView x, const BlockActivations& a,
                            const BlockOf<View>& grads, Write write) const {
   multiply_backward(on, grad_output_, params.down_proj, a.product, grads.down_proj, write);
@@ -274,8 +274,8 @@ Matrix Llama::qkv_columns(std::int64_t first) const {
   return {qkv_.part(first, qkv_.size - first), shape_.qkv_width()};
 }
 
-/// all: (sequences, kv_heads, tokens, rows, columns). Returns each head of keys' (tokens * rows) x
-/// columns matrix, without the rows before `token`'s and the columns before `column`.
+/// all: (sequences, kv_heads, tokens, rows, columns). Returns, for each head of keys, its (tokens *
+/// rows) x columns matrix without the rows before `token`'s and the columns before `column`.
 Matrices Llama::matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token,
                          std::int64_t column) const {
   const std::int64_t start = token * rows * columns + column;
@@ -309,8 +309,8 @@ void Llama::attention_forward(Kernels& on, const BlockActivations& a) const {
 }
 
 /// Computes the gradients of queries, keys and values from the gradient of attention_forward()'s
-/// result, in attention_out_. The keys and values of a tile's tokens are used by all query heads of
-/// their group, at these and later tokens: one product sums over all of these.
+/// result, which is in attention_out_. A token's keys and values are used by all query heads of the
+/// group, at this token and later ones: one product sums over these heads and tokens.
 void Llama::attention_backward(Kernels& on, const BlockActivations& a) const {
   const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
   const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;

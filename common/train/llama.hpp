@@ -6,7 +6,7 @@
 namespace zero {
 /// Grouped-query attention: all heads of queries in a group use the same head of keys and values.
 struct LlamaShape {
-  std::int64_t blocks, sequences, tokens, vocabulary;  // tokens: of each of the `sequences`
+  std::int64_t blocks, sequences, tokens, vocabulary;  // tokens: of one sequence
   std::int64_t width, hidden;  // elements per token: of a block's input, of SwiGLU
   std::int64_t kv_heads, q_per_kv, head_dim;  // q_per_kv: heads of queries that share one of keys
 
@@ -33,7 +33,7 @@ class Llama : public Network {
   using Block = BlockOf<ConstView>;
   /// A block's activations for backward: a row per token, or by head of keys (matrix.hpp).
   struct BlockActivations {
-    View normed;  // the input after its RMSNorm
+    View normed;  // the block's input after the first RMSNorm
     View queries, keys, values, attention_probs;  // by head of keys
     View attention_out, middle;  // middle: o_proj's output plus the block's input
     View normed_middle, gate_up, product;  // product: SwiGLU's output, down_proj's input
@@ -64,15 +64,15 @@ class Llama : public Network {
   const bool recompute_;
   Scratch activations_;
   Borrowed live_;  // activations_, lent from load to the end of backward
-  // Parts of activations_, with a row per token, except where it says "by head of keys".
+  // Parts of activations_, with a row per token unless the comment says "by head of keys".
   std::vector<View> inputs_;  // [l]: inputs of layer l + 1
   std::vector<BlockActivations> block_activations_;  // by block; with --recompute one for all
-  View grad_output_;  // of a block's output; backward replaces it by that of its input
+  View grad_output_;  // gradient of a block's output; backward replaces it by its input's
   View normed_, logits_, grad_logits_;  // of the head
   View qkv_;  // queries, keys and values of a block, or their gradients
-  View attention_out_;  // by head of keys; in qkv_'s memory, as they are never needed at once
+  View attention_out_;  // by head of keys; in qkv_'s memory: the two are never needed at once
   View grad_queries_, grad_keys_, grad_values_, grad_attention_probs_;  // by head of keys
   Tensor tokens_, targets_;  // (sequences, tokens), as numbers in fp32
-  Tensor rope_cos_sin_;  // (tokens, head_dim): of the rotary embedding, half cosines, half sines
+  Tensor rope_cos_sin_;  // (tokens, head_dim): the rotary embedding's cosines, then its sines
 };
 }  // namespace zero

@@ -43,7 +43,7 @@ Architecture mlp_architecture(const Options& options) {
   }
   model.description += shape.bias ? " with biases" : " without biases";
   const std::int64_t total = std::reduce(widths.begin(), widths.end());
-  const std::int64_t widest = std::ranges::max(widths);  // of both buffers of gradients
+  const std::int64_t widest = std::ranges::max(widths);  // both buffers of gradients have it
   model.activations = {w * batch * (total + 2 * widest),
                        fmt::format("{} x {} x ({} + 2 x {})", w, batch, grouped(total), widest)};
   model.data = {4 * batch * model.targets, fmt::format("4 x {} x {}", batch, model.targets)};
@@ -105,10 +105,10 @@ void Mlp::backward(int l, ConstView params, View grads, Write write) {
   const View dy = live_grad_outputs_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_grad_outputs_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run(work_on("backward", {params}, {grads}), [=, &on = stream_.kernels()] {
-    on.linear_backward_params(layer, y, dy, x, grads, write);  // and dy through the ReLU
+    on.linear_backward_params(layer, y, dy, x, grads, write);  // also takes dy through the ReLU
     if (l > 0) on.linear_backward_input(layer, dy, params, dx);
   });
-  live_[l + 1].give_back();  // only booked: the memory stays, its next user waits on stream_
+  live_[l + 1].give_back();  // only books: the memory stays, and its next user waits on stream_
   if (l > 0) return;
   live_[0].give_back();
   for (Borrowed& grad_output : live_grad_outputs_) grad_output.give_back();

@@ -13,7 +13,7 @@ struct MlpShape {
   bool bias = true;
   bool relu = true;  // after every layer except the last
   bool classifier = false;  // softmax cross-entropy in nats; else mean squared error
-  float last_scale = 1;  // below 1, the classifier first finds all classes about equally likely
+  float last_scale = 1;  // if small, the classifier first finds all classes about equally likely
 
   int layers() const { return static_cast<int>(widths.size()) - 1; }
   std::int64_t targets() const { return classifier ? 1 : widths.back(); }
@@ -39,7 +39,7 @@ class Mlp : public Network {
   Stream& stream_;
   const MlpShape shape_;
   std::int64_t batch_;
-  std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), outputs of layer l - 1, inputs of l
+  std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), layer l's inputs, l - 1's outputs
   std::deque<Scratch> grad_outputs_;  // [l % 2]: (batch, largest width), gradients of l's outputs
   Tensor targets_;  // (batch, targets)
   std::vector<Borrowed> live_;  // [l]: activations_[l], lent from forward to backward

@@ -49,7 +49,7 @@ Model::Model(const Options& options, Stream& stream)
 void Model::initialise(View part, CallSite) const {
   const int l = part.layer;
   expect(l >= 0, "what is initialised is a layer, or a part of one");
-  std::int64_t number = 0;  // of the layer's first parameter in the whole model
+  std::int64_t number = 0;  // index of the layer's first parameter in the whole model
   for (int before = 0; before < l; ++before) number += architecture_.size(before);
   const Generator random(seed_, RandomStream::weights);
   stream_.run(work_on("initialise", {}, {part}), [=, this, &on = stream_.kernels()] {

@@ -18,14 +18,14 @@ struct Parameter {
 
 /// A model as data, for layout, prediction, report and checkpoint.
 struct Architecture {
-  /// Each layer's tensors, in order. Writing the last one's gradient also sets the padding to 0.
+  /// Each layer's tensors, in order. Whoever writes the last one's gradient sets the padding to 0.
   std::vector<std::vector<Parameter>> layers{};
   std::int64_t inputs, targets;  // numbers in a sample
   std::string description{};  // describes the shape
-  std::string config{};  // config.json for transformers (Hugging Face); empty: it has no such model
-  Figure activations{};  // memory in use from forward to backward
+  std::string config{};  // config.json for Hugging Face's transformers; empty: they lack this model
+  Figure activations{};  // memory in use from load or forward to backward
   std::int64_t loaded = 0;  // bytes of `activations` that are in use from load on
-  Figure data{};  // memory held throughout, besides source_bytes()
+  Figure data{};  // memory for data that is held throughout, besides source_bytes()
 
   std::int64_t size(int l) const;  // elements of layer l, without padding
   std::vector<std::int64_t> sizes() const;
@@ -35,7 +35,7 @@ Architecture architecture(const Options& options);
 
 Layout layout_of(const Options& options, int rank, int ranks);
 
-/// The arithmetic behind Model: Mlp or Llama. A call queues a task, keeps activations for later.
+/// The arithmetic behind Model: an Mlp or a Llama. Its functions (see Model) each queue a task.
 class Network {
  public:
   virtual ~Network() = default;
@@ -48,10 +48,10 @@ class Network {
 /// The model of options.task. Calls per micro-batch: load, each forward, loss, each backward.
 class Model {
  public:
-  /// All work runs on the stream, which must outlive the model. The constructor queues none.
+  /// All work runs on the stream, which must outlive the model. The constructor queues no work.
   Model(const Options& options, Stream& stream);
 
-  /// Sets a layer, or part of one, to initial values by position and seed, and padding to 0.
+  /// Sets a layer, or a part of one, to initial values, by position and seed; its padding to 0.
   void initialise(View part, CallSite = {}) const;
 
   /// batch.data must outlive the task that reads it.

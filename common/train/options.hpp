@@ -11,8 +11,8 @@
 
 namespace zero {
 /// What is trained. text: an MLP predicts the next byte of a text. llama: a Llama, the next token.
-/// The others are MLPs that learn a random teacher's answers: toy 128 -> 512 -> 10 without biases
-/// and ReLU, mlp `layers` of equal `width`, tiny the pages' small model with layers of 2 -> 2.
+/// The others are MLPs that learn a random teacher's answers. toy: 128 -> 512 -> 10, no bias, no
+/// ReLU. mlp: `layers` layers of equal `width`. tiny: the pages' small model, layers of 2 -> 2.
 enum class Task { text, toy, mlp, llama, tiny };
 template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "llama", "tiny"};
 
@@ -26,7 +26,7 @@ template <> inline constexpr std::array names_of<Reduce>{"ordered", "native"};
 /// The state of a run besides its tensors.
 struct Progress {
   std::int64_t steps = 0, updates = 0;  // updates: steps that were not skipped
-  float loss_scale = 0;  // fp16's loss scale; 0: that of a new run
+  float loss_scale = 0;  // fp16's loss scale; 0: a new run's, see LossScale
   int good_steps = 0;  // steps without a skip since the loss scale was changed
 };
 
@@ -41,11 +41,11 @@ struct Options {
   int layers = 8;
   int align = 8;  // each rank's part of a layer is a multiple of so many elements
   int heads = 8;  // a llama's heads of queries
-  int kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: half of them, or all if odd
+  int kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: heads / 2; if odd, heads
   int hidden = 0;  // width of a llama's SwiGLU; 0: 8/3 of the width, rounded up to a multiple of 16
   int sequence = 128;  // a llama's tokens per sample
   std::string tokens{};  // a file of 16-bit tokens; empty: the bytes of `data` are the tokens
-  int vocab = 256;  // number of different tokens
+  int vocab = 256;  // number of a llama's different tokens
   double lr = 2e-3;  // the command line has a smaller default for widths above 1024
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -70,11 +70,11 @@ struct Options {
   double latency = 0;  // of the modelled network, in microseconds
   double bus = 0;  // GB/s of a modelled bus between device and host; 0: no model
   bool pageable = false;  // stage in ordinary host memory instead of pinned memory
-  Place state = Place::disk;  // disk or host, for an optimizer state that may be on disk
+  Place state = Place::disk;  // where 08 keeps the optimizer state: disk or host
   std::string offload_dir = "/var/tmp";  // folder of the files of state on disk
   double disk = 0;  // GB/s each way of a modelled disk; 0: no model
-  std::int64_t piece = 1 << 20;  // most elements of a tensor on disk that one read takes
-  std::int64_t device_memory = 0;  // bytes of device memory that a rank may take; 0: all there are
+  std::int64_t piece = 1 << 20;  // most elements of a tensor on disk to read, update, write at once
+  std::int64_t device_memory = 0;  // bytes of device memory that a rank may take; 0: what there is
   std::string save{};  // folder of the run's checkpoints; empty: none are made
   int save_every = 0;  // steps between checkpoints; 0: only one at the end
   int keep = 2;  // number of checkpoints that stay, the newest ones

@@ -13,7 +13,7 @@ class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(here.phase),
-        // Observers hear of no nested phases but load. The others only decide where traffic counts.
+        // Of nested phases observers hear load only. Others only say to which phase traffic counts.
         told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
     here.phase = phase;
     if (!told_) return;
@@ -63,7 +63,7 @@ struct StepResult {
   float grad_norm = 0;  // L2 norm of the mean gradient, without loss scale, before clipping
   bool skipped = false;  // a rank's gradient is not finite, so nothing was updated
   float grad_factor = 1;  // Adam multiplies gradients by it, which removes the loss scale and clips
-  float loss_scale = 1;  // the factor by which this step's gradients are multiplied
+  float loss_scale = 1;  // the factor that this step's stored gradients contain
 };
 
 /// The inputs of step_result(): the sums over all ranks, and how they were formed.
