@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A chapter's trainer, whichever it is: tests are compiled once for all of them, and linked with
-// chapter_under_test.cpp, which is compiled against a chapter's folder.
+// The card and the trainer of the chapter that a program tests. Tests are compiled once. For each
+// chapter they are linked with chapter_under_test.cpp, compiled against the chapter's folder.
 #pragma once
 #include "run/train.hpp"
 

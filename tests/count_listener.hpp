@@ -6,7 +6,7 @@
 #include <string>
 
 namespace zero::test {
-/// Why a test case could test nothing on this machine. If no case fails, the program is skipped.
+/// Why a case could test nothing here; else empty. If set, main.cpp exits with 77 unless one fails.
 inline std::string why_skipped;
 
 inline unsigned& cases_run() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The main function of tests without ranks: PROGRAM [cuda] [doctest options]. With `cuda` and no
-// GPU they are skipped, with the reason. It is a failure if no test case runs.
+// The main function of tests without ranks: PROGRAM [cuda] [doctest options]. Exits with 1 if a
+// case fails or none runs; with 77, skipped, and the reason, if with `cuda` it finds no GPU.
 #include <doctest/doctest.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adam against the papers' formulas in double, and against PyTorch's numbers. Adam gives the same
-// bits however the vector is cut into parts.
+// Compares Adam with the papers' formulas in double, and with PyTorch's numbers. Adam must give the
+// same bits however its vector of parameters is cut into parts.
 #include "train/adam.hpp"
 
 #include <cmath>
@@ -13,8 +13,8 @@ using Bits = std::vector<std::uint32_t>;
 
 Options options_with(double weight_decay) { return {.lr = 2e-3, .weight_decay = weight_decay}; }
 
-/// An Adam, the state of a rank's slice, and its gradients. In 16 bit the parameters are a rounded
-/// copy of the weights; in fp32 they are the weights.
+/// An Adam, with the state and the gradients of `size` parameters. `dtype` is that of gradients and
+/// parameters: in 16 bit parameters are a rounded copy of the fp32 weights, in fp32 the weights.
 struct Run {
   const Options options;
   const Dtype dtype;
@@ -43,8 +43,8 @@ struct Run {
 };
 
 /// Adam in plain double, as the papers write it: Kingma and Ba (2015), Algorithm 1, with the
-/// decoupled weight decay of Loshchilov and Hutter (2019). It also bounds how far an Adam whose
-/// arithmetic has unit roundoff u may be from it.
+/// decoupled weight decay of Loshchilov and Hutter (2019). It also bounds how far the results of an
+/// Adam whose arithmetic has unit roundoff u may be from the exact ones.
 ///
 /// After t steps each term of the momentum has passed at most 3 t + 1 roundings (the gradient, the
 /// constant, the product, the sum; then a constant, a product and a sum a step), so it is off by at
@@ -52,9 +52,9 @@ struct Run {
 /// off by a factor of 1 + (3 t + 3) u. Its root halves that; with the root itself, the correction
 /// (constant and product) and eps (constant and sum) the denominator is off by (1.5 t + 6.5) u.
 /// With the step size (constant and product) and the quotient, the update is off by
-/// (4.5 t + 10.5) u times its magnitude; it is subtracted from the decayed weight (constant,
+/// (4.5 t + 11) u times its magnitude, or less; it is subtracted from the decayed weight (constant,
 /// product, sum). 1 - beta^t is formed in double from a product of t factors, so it is off by
-/// t 2^-53 / (1 - beta^t) of itself, halved by the root. 1.01 covers the products of these.
+/// t 2^-53 / (1 - beta^t) of itself; beta2's root halves that. 1.01 covers products of errors.
 struct Reference {
   void update(const std::vector<float>& grads, double grad_factor = 1) {
     const double lr = options.lr, beta1 = options.beta1, beta2 = options.beta2, t = ++steps;
@@ -80,7 +80,7 @@ struct Reference {
   std::vector<double> weights;
   const std::vector<double> zeros = std::vector<double>(weights.size());
   std::vector<double> error = zeros, momentum = zeros, variance = zeros;
-  std::vector<double> magnitude = zeros;  // the momentum of the gradients' magnitudes
+  std::vector<double> magnitude = zeros;  // the same mean as `momentum`, of |gradient|
   int steps = 0;
 };
 
@@ -98,7 +98,7 @@ constexpr TorchRun torch_runs[] = {
      {-0.87282500004, -0.6268749999840001, -0.37692499992, -0.12297500002666667},
      {-0.8569446494753596, -0.6155533174038942, -0.3737442250527997, -0.11532670036118171}}};
 
-/// Gradients of step t: magnitudes from 2^-10 to 2^10, and every eighth gradient 0.
+/// Gradients of step t: from [-1, 1), times 2^-10 to 2^10; every eighth gradient is 0.
 void fill_gradients(Run& run, int t) {
   const Generator random(9, RandomStream::inputs);
   fill(run.grads.view(), [&](std::int64_t i) {
@@ -117,7 +117,7 @@ TEST_CASE("one element: its weight moves, and both moments are there for the nex
   const AdamScalars scalars = {1, 0.5f, 0.5f, 0.75f, 0.25f, 1, 0.5f, 1, 0};
   adam_element(scalars, 2, weight, momentum, variance);
   const auto told = [](float moment) -> std::string {
-    return moment == 0 ? "forgotten: write to the reference, not to a copy" : "no such mean";
+    return moment == 0 ? "forgotten: write to the reference, not to a copy" : "not the formula's";
   };
   CHECK_MESSAGE(weight < 1, "the weight is not written: is the body empty?");
   CHECK_MESSAGE(momentum == 1, "the momentum is ", told(momentum));
@@ -130,8 +130,8 @@ TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 s
     const Options options = options_with(torch.weight_decay);
     Run run{options, Dtype::fp32, 4};
     fill(run.weights.view(), [&](std::int64_t i) { return weights[i]; });
-    // PyTorch and `reference` compute in double, Adam in fp32. Each is within its bound of the
-    // exact result.
+    // PyTorch and `reference` compute in double, Adam in fp32. The result of each is off the exact
+    // one by at most its bound: so PyTorch's and `reference`'s differ by at most two bounds.
     Reference reference{options, 0x1p-53, weights}, bound{options, 0x1p-24, weights};
     for (int t = 1; t <= 100; ++t) {
       fill(run.grads.view(), [=](std::int64_t i) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; });
@@ -142,7 +142,7 @@ TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 s
         const double theirs = t == 1 ? torch.after_1[i] : torch.after_100[i];
         CHECK(std::abs(reference.weights[i] - theirs) <= 2 * reference.error[i]);
         CHECK(std::abs(element(run.weights.view(), i) - theirs) <= bound.error[i]);
-        CHECK(bound.error[i] < 2e-5);  // 1 % of a learning rate: a mistake is larger
+        CHECK(bound.error[i] < 2e-5);  // 1 % of lr: a mistake is larger
       }
     }
   }
@@ -150,7 +150,7 @@ TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 s
 
 TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, in every dtype") {
   constexpr std::int64_t size = 200;
-  constexpr float grad_factor = 0.37f;  // as of a clipped step
+  constexpr float grad_factor = 0.37f;  // as in a clipped step
   for (const Dtype dtype : dtypes) {
     for (const double weight_decay : {0.0, 0.3}) {
       INFO(std::string(name_of(dtype)), ", decay ", weight_decay);
@@ -181,7 +181,7 @@ TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, i
 }
 
 TEST_CASE("any cut of the vector gives the same bits") {
-  constexpr std::int64_t size = 2500;  // Adam rounds the copy in blocks, which are smaller
+  constexpr std::int64_t size = 2500;  // the CPU's blocks have 1024 elements
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
     Run whole{options_with(0.1), dtype, size}, cut{options_with(0.1), dtype, size};
@@ -190,7 +190,7 @@ TEST_CASE("any cut of the vector gives the same bits") {
       for (Run* each : {&whole, &cut}) fill_gradients(*each, t);
       whole.step(0.7f);
       cut.adam.begin(0.7f);
-      // Parts of 1, 2, 3, ... elements: few are aligned, or whole vectors.
+      // Parts of 1, 2, 3, ... elements: few begin aligned, or fill their vector registers.
       for (std::int64_t first = 0, count = 1; first < size; first += count++) {
         count = std::min(count, size - first);
         cut.update(first, count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bus between device and host: which copies are refused, and how long a modelled bus takes. How
-// many bytes a trainer copies is tested in tests/ranks.
+// The bus between device and host: which copies are refused, and how long a modelled bus takes for
+// one. How many bytes a trainer copies is tested in tests/ranks/accounts_test.cpp.
 #include "compute/bus.hpp"
 
 #include "tests/unit/checks.hpp"
@@ -9,7 +9,7 @@ namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
-/// A CPU device, and tensors on it and on its host.
+/// A CPU device, two tensors on it, one on its host, and a stream for copies between them.
 struct Ends {
   Tensor tensor(Place place, std::int64_t size = 10, Dtype dtype = Dtype::bf16) const {
     return Tensor(place == Place::host ? cpu->host() : *cpu, Kind::data, dtype, size);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// notes/cards.json has the chapters' cards: the scripts read from it who stores and sends what.
+// notes/cards.json equals the chapters' cards: scripts read from it who stores and sends what.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace zero::test {
 namespace {
-/// How often something is sent, in cards.json's words: "0", "2", "A", "2A".
+/// How often a step sends or copies something, in cards.json's words: "0", "2", "A", "2A".
 std::string times(const Frequency& sent) {
   if (sent.a_micro_batch == 0) return fmt::format("{}", sent.a_step);
   CHECK(sent.a_step == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints with a changed byte, without their end, or changed at random: each is refused, or
-// loads what was saved.
+// Files of a checkpoint with a changed byte, without their end, or changed at random: each is
+// refused, or is loaded as it reads.
 #include "checkpoint/checkpoint.hpp"
 
 #include <doctest/doctest.h>
@@ -18,7 +18,7 @@
 #include "tests/unit/checks.hpp"
 
 namespace {
-thread_local std::size_t held = 0, most_held = 0;  // bytes that `new` gave, now and at most
+thread_local std::size_t held = 0, most_held = 0;  // this thread's bytes of `new`: now, most
 }
 void* operator new(std::size_t bytes) {
   void* const memory = std::malloc(bytes);
@@ -36,7 +36,7 @@ namespace zero::test {
 namespace {
 namespace fs = std::filesystem;
 
-/// A model's state, as a trainer stores it, and a run's checkpoints.
+/// One rank's parameters, master weights and moments, and the Checkpoints that save and load them.
 struct Saver {
   explicit Saver(const Options& options) : options(options) {}
 
@@ -89,7 +89,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
   using Names = std::vector<std::string>;
   for (const auto& [file, suffixes] :
        {std::pair{"model", Names{""}}, std::pair{"optimizer", Names{".exp_avg", ".exp_avg_sq"}}}) {
-    Names owners;  // of each element of four bytes, its tensor
+    Names owners;  // the tensor of each element, of four bytes
     for (const std::string& suffix : suffixes) {
       for (const char* layer : {"layers.0.", "layers.1."}) {
         owners.insert(owners.end(), 4, fmt::format("{}weight{}", layer, suffix));
@@ -108,7 +108,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
         try {
           Saver loaded(options);
           loaded.checkpoints->load();
-          CHECK(at < header);  // a changed byte of the header may be a blank
+          CHECK(at < header);  // some bytes of a header change nothing
           CHECK(bad.size() == good.size());
           CHECK(loaded.options.begin.updates == 1);
           CHECK(loaded.state() == saver.state());
@@ -128,7 +128,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
 }
 
 namespace {
-const std::vector<std::string> words = [] {  // which changed() below inserts
+const std::vector<std::string> words = [] {  // pieces of JSON for changed()
   std::string nested = std::string(4999, '[') + std::string(4999, ']'), many = "\"many\":[{}";
   for (int i = 0; i < 9999; ++i) many += ",{}";
   std::vector<std::string> all{nested, nested.substr(0, 99), many + "],", " ", "\x80\2"};
@@ -142,15 +142,15 @@ const std::vector<std::string> words = [] {  // which changed() below inserts
   return all;
 }();
 
-/// The text with one random change, which is at a sign of JSON or a number in three of four cases.
+/// The text with one random change or none, in three of four cases at a sign of JSON or a digit.
 std::string changed(std::string text, std::mt19937_64& random) {
   const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
   const auto end = [&](std::size_t at) { return std::min(at, text.size()); };
   const char *const digits = "0123456789", *const signs = ",:[]{}0123456789";
   std::size_t at = below(text.size() + 1), size = below(below(8) > 0 ? 12 : 400);
   if (below(4) > 0) at = end(text.find_first_of(signs, below(text.size() + 1)));
-  // What is inserted: a word of those above, or a part of the text, which may repeat a name or a
-  // list.
+  // `part` may be inserted: it is one of `words`, or a piece of the text itself, which repeats a
+  // name or a list.
   const std::string part =
       below(2) > 0 ? words[below(words.size())] : text.substr(below(text.size() + 1), size);
   switch (below(6)) {
@@ -171,8 +171,8 @@ std::string changed(std::string text, std::mt19937_64& random) {
   }
 }
 
-/// Whether an accepted model.safetensors was read right: its tensors cover the data once, and are
-/// the weights that were loaded.
+/// Whether `by` read right a model.safetensors of header `text` and `data`: no key comes twice, the
+/// tensors cover the data once and have the model's shapes, and those of fp32 are the weights.
 bool is_held(const std::string& data, const std::string& text, const Saver& by) {
   std::size_t keys = 0;
   const auto header = nlohmann::json::parse(text, [&](int depth, auto event, auto&) {
@@ -203,8 +203,8 @@ bool is_held(const std::string& data, const std::string& text, const Saver& by) 
 }
 }  // namespace
 
-/// FUZZ="COUNT SEED" in the environment tries COUNT files from that seed on; without SEED from the
-/// time on. A failure prints its seed.
+/// FUZZ="COUNT SEED" in the environment tries COUNT files, one per seed from SEED on; FUZZ="COUNT"
+/// begins with the time in seconds. A failure prints its seed.
 TEST_CASE("a file changed at random is refused at once, in little memory, or read right") {
   std::uint64_t count = 10'000, first = 1;
   const char* const told = std::getenv("FUZZ");
@@ -238,7 +238,7 @@ TEST_CASE("a file changed at random is refused at once, in little memory, or rea
     if (of_tensors) {
       std::memcpy(&length, text.data(), sizeof(length));
       data = text.substr(8 + length), text = text.substr(8, length);
-      if (!resumes) text.erase(1, text.find("},") + 1);  // no metadata, as in files of others
+      if (!resumes) text.erase(1, text.find("},") + 1);  // other programs write no metadata
     }
     for (auto times = 1 + random() % 3; times > 0; --times) {
       std::string& part = random() % 8 > 0 ? text : data;
@@ -252,7 +252,7 @@ TEST_CASE("a file changed at random is refused at once, in little memory, or rea
     std::string wrong;
     const std::size_t size = fs::file_size(paths[which]), before = most_held = held;
     const std::clock_t since = std::clock();
-    alarm(60);  // ends the test if a file makes it hang
+    alarm(60);  // ends the process if load() hangs
     try {
       loaded = std::make_unique<Saver>(options);
       loaded->checkpoints->load();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Helpers of many tests: a device, the elements of a view, a call that must be refused, an observer
-// of a stream, a stream whose tasks start late.
+// Helpers of many tests: a device, dtypes and cards to loop over, a view's elements, a call that
+// must be refused, an observer of a stream, a stream whose tasks start late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -32,7 +32,7 @@ inline Device& host() { return cpu().host(); }
 
 inline constexpr Dtype dtypes[] = {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 
-/// Half the distance from 1 to the next larger number: the largest relative error of one rounding.
+/// Half the distance from 1 to the dtype's next number: the largest relative error of a rounding.
 constexpr double unit_roundoff(Dtype dtype) {
   return dtype == Dtype::fp32 ? 0x1p-24 : dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11;
 }
@@ -67,15 +67,15 @@ inline float rounded(Dtype dtype, float x) {
   return with_type(dtype, [&]<class T>(T) { return widen(narrow<T>(x)); });
 }
 
-/// The elements as bits, so that comparing them tells -0 from 0 and compares NaNs.
+/// The bits of each element as fp32: compared as bits, -0 differs from 0, and a NaN equals itself.
 inline std::vector<std::uint32_t> bits(ConstView view) {
   std::vector<std::uint32_t> all;
   for (const float x : values(view)) all.push_back(std::bit_cast<std::uint32_t>(x));
   return all;
 }
 
-/// Checks that f() throws an Error with that code, whose text is one line and contains all the
-/// words.
+/// Checks that f() throws an Error with this code, and that its text is one line and contains each
+/// of `words`.
 inline void check_refused(ExitCode code, const std::vector<std::string>& words, auto f) {
   try {
     f();
@@ -93,8 +93,8 @@ struct Worker : Stream {  // runs its tasks on a thread of its own
   explicit Worker(const char* name) : Stream(name, cpu(), Mode::asynchronous) {}
 };
 
-/// Calls `seen` at the begin and the end of each task of streams of that name that are made while
-/// this object lives. It must outlive them.
+/// Calls `seen` when a task, a part of a task, or a wait begins and ends on a stream that has the
+/// name `stream` and is made while this object lives. The object must outlive the stream.
 struct OneStreamObserver : DeviceObserver, StreamObserver {
   using Seen = std::function<void(const Work& work, bool begins)>;
 
@@ -114,8 +114,8 @@ struct OneStreamObserver : DeviceObserver, StreamObserver {
   Device& device;
 };
 
-/// Delays each task, but no wait, of streams of that name. Under such a delay a missing wait gives
-/// other bits.
+/// Delays each task, but no wait, on streams of the name `late`, by `time`. If a program forgot a
+/// wait for such a task, its results then have other bits.
 struct Delay : OneStreamObserver {
   Delay(const char* late, std::chrono::microseconds time, Device& device = cpu())
       : OneStreamObserver(late, device, [=](const Work& work, bool begins) {

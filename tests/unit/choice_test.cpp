@@ -6,7 +6,7 @@
 
 namespace zero::test {
 namespace {
-/// A machine with so many GPUs, which its ranks take in turn, as seen by the rank at `place`.
+/// A machine as the rank at `place`, from 0, sees it. Its ranks take its GPUs in turn.
 Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
   Machine machine{{gpus, gpus > 0 ? "" : "no driver", {}}, nccl, ranks, ranks};
   if (gpus == 0) return machine;

@@ -14,15 +14,15 @@ struct Shape {
   std::int64_t rows, inner, columns;
 };
 
-/// A block has up to 48 rows, 256 columns and 128 to 256 inner elements; a panel 32 columns; sums
-/// are kept of 128 rows of 256 columns, or 1024 rows of 32; a vector has up to 16 elements. The
-/// shapes are one less, as many, one more, and several of each with a rest. At 200 columns, blocks
-/// whose inner elements were no multiple of 16 would overflow the panels' memory.
+/// matmul() takes blocks of up to 48 rows, 256 columns and 128 to 256 inner elements, in panels of
+/// 32 columns and vectors of up to 16 elements; it keeps sums of 128 rows of 256 columns, or 1024
+/// rows of 32. The shapes have one less of these, as many, one more, or several and a rest. At 200
+/// columns, blocks of inner elements that 16 does not divide would overflow the panels' memory.
 constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48, 256, 31},
                             {129, 129, 257}, {1025, 17, 3}, {3, 300, 1025}, {47, 515, 70},
                             {17, 128, 513},  {96, 255, 32}, {5, 300, 200}};
 
-/// A matrix, rows x columns, whose element number i is value(i), stored by rows or by columns.
+/// A matrix, stored by rows, or by columns if transposed. Element (i, j) is value(i * columns + j).
 struct Stored {
   Stored(Dtype dtype, std::int64_t rows, std::int64_t columns, bool transposed, auto value)
       : tensor(cpu(), Kind::data, dtype, rows * columns),
@@ -37,7 +37,7 @@ struct Stored {
   Matrix operand;
 };
 
-/// The product. Fails where an element is stored twice.
+/// The product a b. The test fails if matmul() stores an element twice.
 std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b) {
   std::vector<float> result(shape.rows * shape.columns, NAN);
   matmul(a, b, shape.rows, shape.inner, shape.columns, [&](const RowPart& part) {
@@ -50,7 +50,7 @@ std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b)
   return result;
 }
 
-/// Whether this machine has the instructions that ZERO_VECTORS names.
+/// Whether this machine has the instruction set that ZERO_VECTORS names; else sets why_skipped.
 bool has_vectors() try { return micro_kernel().name != nullptr; } catch (const Error& missing) {
   why_skipped = missing.what();
   return false;
@@ -82,7 +82,7 @@ TEST_CASE("an element is one chain of fused multiply-adds, however its operands 
           const Stored y(dtype, shape.inner, shape.columns, transpose_b, b);
           CHECK(product(shape, x.operand, y.operand) == sums);
           if (shape.columns % 16 > 0) continue;
-          const std::int64_t row = shape.columns + 1;  // the last number must stay untouched
+          const std::int64_t row = shape.columns + 1;  // matmul() must leave its last number
           constexpr float untouched = 12345;
           std::vector<float> in_place(shape.rows * row, untouched), expected(in_place);
           for (std::size_t i = 0; i < sums.size(); ++i) {

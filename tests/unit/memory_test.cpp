@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How layers are cut into shards: each element has one owner. And tensors, borrowed buffers, files
-// on a disk, and memory that the system refuses. How much memory a trainer takes is tested in
-// tests/ranks/accounts_test.cpp.
+// Tests how layers are cut into shards, so that each element has one owner; tensors, borrowed
+// buffers, files on a disk, and memory that the system refuses. How much memory a trainer takes is
+// tested in tests/ranks/accounts_test.cpp.
 #include <filesystem>
 #include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
@@ -11,16 +11,16 @@ namespace {
 using std::tuple;
 using Sizes = std::vector<std::int64_t>;
 
-/// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of alignment *
-/// ranks.
+/// The layers' elements: odd numbers, numbers below the number of ranks, and numbers just beside a
+/// multiple of alignment * ranks.
 const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
 
 auto describe(ConstView view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }
 
-/// Checks one rank's layout, in which its part of a layer begins where the part of the rank before
-/// ends, and the views of it that Replicated, Sharded and LayerBuffer return.
+/// Checks a rank's layout: its part of a layer begins where the part of the rank before ends.
+/// Checks that Replicated, Sharded and LayerBuffer return views of the layout's sizes and places.
 void check_layout(int rank, int ranks, std::int64_t alignment) {
   INFO("rank ", rank, " of ", ranks, ", alignment ", alignment);
   const Layout layout(sizes, rank, ranks, alignment);
@@ -92,7 +92,7 @@ TEST_CASE("a buffer that several borrow counts once, until the last gives it bac
   other.give_back();
   CHECK(in_use() == 40);
   Borrowed moved = std::move(one);
-  one.give_back();  // has nothing any more; NOLINT(bugprone-use-after-move)
+  one.give_back();  // has nothing to give back; NOLINT(bugprone-use-after-move)
   CHECK(in_use() == 40);
   moved.give_back();
   CHECK(in_use() == 0);

@@ -16,7 +16,7 @@ struct Net {
     for (int l = 0; l < layout.layers(); ++l) model.initialise(params.layer(l));
   }
 
-  /// The mean loss of that step's batch.
+  /// Loads this step's batch. Returns its mean loss.
   double forward(int step) {
     Sums sums(cpu());
     model.load((*data)(step, 0));

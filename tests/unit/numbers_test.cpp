@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The 16-bit types against their definition: all values that there are, and "the nearest of the two
-// neighbours, or the even one of two equally near". exp and log against long double. The generator
-// of notes/generator.md is tested in tests/programs/digests_test.py.
+// Compares the 16-bit types with their definition: every value, and that rounding takes the nearer
+// neighbour, or the even one of two equally near. Compares exp and log with long double's. The
+// generator of notes/generator.md is tested in tests/programs/digests_test.py.
 #include <algorithm>
 #include <cmath>
 
@@ -19,8 +19,8 @@ struct Format {
   int infinity_bits() const { return ((1 << exponent_bits) - 1) << mantissa_bits; }
   bool is_nan(int pattern) const { return (pattern & 0x7fff) > infinity_bits(); }
 
-  /// The value of a pattern without sign. Infinity gets the value that would come next, because
-  /// rounding treats it as a neighbour.
+  /// The value of a pattern without sign. Infinity gets the value that would follow the largest
+  /// finite one, because rounding treats infinity as that one's neighbour.
   double value(int pattern) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = pattern >> mantissa_bits;
@@ -29,7 +29,7 @@ struct Format {
     return std::ldexp(fraction + (1 << mantissa_bits), exponent - bias - mantissa_bits);
   }
 
-  /// All values by pattern, from 0 to infinity.
+  /// The values of the patterns from 0's to infinity's. A value's index is its pattern.
   std::vector<double> values() const {
     std::vector<double> all;
     for (int pattern = 0; pattern <= infinity_bits(); ++pattern) all.push_back(value(pattern));
@@ -41,7 +41,7 @@ template <class T> constexpr Format format_of{};
 template <> constexpr Format format_of<Bf16>{8, 7};
 template <> constexpr Format format_of<Fp16>{5, 10};
 
-/// The pattern of the value nearest to x. The distances are exact where they are nearly equal.
+/// The pattern of the value nearest to x; of two, the even. Nearly equal distances are exact.
 int nearest(const std::vector<double>& values, float x) {
   const int sign = std::signbit(x) ? 0x8000 : 0;
   const double magnitude = std::abs(static_cast<double>(x));
@@ -53,8 +53,8 @@ int nearest(const std::vector<double>& values, float x) {
   return sign | (down == up ? even : down < up ? lower : upper);
 }
 
-/// The largest error of ours(x), in units in the last place, over every step-th fp32 number x from
-/// first to last, which have equal signs.
+/// The largest error of ours(x) against exact(x), in fp32 units in the last place, over every
+/// step-th fp32 number x from first to last, which have equal signs.
 double most_off(float first, float last, std::uint32_t step, auto ours, auto exact) {
   long double most = 0;
   const auto end = std::bit_cast<std::uint32_t>(last);
@@ -68,7 +68,7 @@ double most_off(float first, float last, std::uint32_t step, auto ours, auto exa
 }
 
 void check_exp_and_log(std::uint32_t step) {
-  constexpr double derived = 0.5 + 0x1p-12;  // in portable_math.hpp
+  constexpr double derived = 0.5 + 0x1p-12;  // portable_math.hpp says why
   CHECK(most_off(-0x1p-26f, -104, step, portable_exp, expl) <= derived);
   CHECK(most_off(1, 0x1p16f, step, portable_log, logl) <= derived);
 }
@@ -100,8 +100,8 @@ TEST_CASE_TEMPLATE("ties go to the even neighbour, all others to the nearer", T,
       samples.insert(samples.end(), {x, -x});
     }
   }
-  // 2048 mantissas for each of the 512 signs and exponents, with NaNs and infinities. The first few
-  // are the smallest and the largest mantissas.
+  // 2048 mantissas for each of the 512 pairs of sign and exponent, NaNs and infinities too. The
+  // first eight are the four smallest and the four largest mantissas, the others are random.
   for (std::uint32_t top = 0; top < 512; ++top) {
     for (std::uint32_t i = 0; i < 2048; ++i) {
       const auto random = static_cast<std::uint32_t>(mix(top * 2048 + i));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The command line: good and bad values of each option, and one line of error. Nothing that a user
-// can type may throw.
+// The command line: the default of every option, good and bad values of most, errors of one line.
+// Nothing that a user can type may throw.
 #include "run/command_line.hpp"
 
 #include <map>
@@ -39,11 +39,11 @@ Command accepted(const std::string& line, const Card& chapter = window) {
   return command;
 }
 
-/// Checks that the command line gives the options these values. Returns the values of all options.
+/// Checks that the line gives options their `expected` values. Returns the values of all options.
 Values check_values(const std::string& line, const Values& expected, const Card& chapter = window) {
   const Command command = accepted(line, chapter);
   const Values found(command.values.begin(), command.values.end());
-  CHECK(found.size() == command.values.size());  // none twice
+  CHECK(found.size() == command.values.size());  // no option is listed twice
   for (const auto& [name, value] : expected) {
     INFO(line, ": ", name);
     CHECK(found.at(name) == value);
@@ -63,7 +63,7 @@ void check_bad(const Words& words, const std::string& what, const Card& chapter 
   CHECK(command.text.size() < 200);
 }
 
-/// The default of each option of the chapter, without those of --plan.
+/// The default of each option of the chapter, except --plan and --ranks, which no run takes.
 Values defaults(const Card& chapter) {
   Values values{{"task", "text"}, {"data", DEFAULT_CORPUS}, {"width", 256}, {"layers", 8}};
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
@@ -137,7 +137,7 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--lr 0.1 --seed 3 --quiet", {{"lr", 0.1}, {"seed", std::uint64_t{3}}, {"quiet", true}}},
       {"--lr 0.30000000000000004", {{"lr", 0.30000000000000004}}},
       {"--dtype fp16", {{"dtype", "fp16"}, {"loss-scale", "dynamic"}}},
-      {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // base 10, always
+      {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // not octal
       {"--task toy", {{"task", "toy"}, {"width", 128}, {"layers", 2}, {"data", ""}}},
       {"--task tiny", {{"width", 2}, {"layers", 2}, {"batch", 1}, {"lr", 0.1}, {"data", ""}}},
       {"--task mlp --width 12", {{"task", "mlp"}, {"width", 12}, {"data", ""}}},

@@ -14,11 +14,11 @@ Prediction on_cpu(const std::string& number, const Options& options, int ranks) 
 }  // namespace
 
 TEST_CASE("a card has room for as many whole layers as it says, and for no more than a step uses") {
-  // Chapter, kind, --prefetch, layers, micro-batches; slots.
+  // Chapter, kind, --prefetch, layers, micro-batches; the slots: whole layers that have room.
   const std::tuple<const char*, Kind, int, int, int, int> table[] = {
       {"04", Kind::parameters, 2, 8, 1, 0}, {"05", Kind::gradients, 2, 8, 1, 1},
       {"06", Kind::parameters, 0, 8, 1, 1}, {"06", Kind::parameters, 2, 8, 1, 3},
-      {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward use the layer
+      {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward: 2 uses a step
       {"06", Kind::parameters, 2, 1, 2, 3}, {"07", Kind::gradients, 0, 8, 1, 2},
       {"07", Kind::gradients, 2, 1, 1, 1},  {"07", Kind::gradients, 2, 1, 2, 2}};
   for (const auto& [number, kind, prefetch, layers, micro_batches, slots] : table) {
@@ -59,7 +59,7 @@ TEST_CASE("a run that needs one byte more than it may take is refused with both 
                    "{}ranks",
                    grouped(device), grouped(device - 1), advice)},
       [&] { check(options, device - 1, plenty); });
-  // On the CPU, device and host share the machine's memory.
+  // On the CPU what a rank takes on device and host together comes from the machine's memory.
   check_refused(
       ExitCode::resources,
       {fmt::format("each rank needs {} bytes, ", grouped(device + host)), advice + "machines"},

@@ -17,7 +17,7 @@ namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
-/// Far longer than a stream takes for anything here.
+/// Far longer than any task here takes that neither sleeps nor waits.
 constexpr auto a_while = 20ms;
 
 /// An exception that only the tasks below throw.
@@ -80,18 +80,18 @@ TEST_CASE("an event is the moment of its recording, not the end of the stream") 
   early.run([&] { until(go); });
   late.wait(event);
   late.run([&] { seen = value; });
-  direct.wait(event);  // a synchronous stream waits here
+  direct.wait(event);  // blocks this thread: `direct` is synchronous
   CHECK(value == 1);
-  late.wait(direct.record());  // complete when it is made
+  late.wait(direct.record());  // this event is complete when it is made
   late.wait(Event());
-  late.synchronise();  // would hang if it waited for what comes after the event
+  late.synchronise();  // would hang if `late` waited for until(go)
   CHECK(seen == 1);
   go = true;
 }
 
 TEST_CASE("a stream's destructor waits for its tasks, whichever of two streams goes first") {
   for (const bool first_goes_first : {true, false}) {
-    std::atomic<int> ran = 0;  // the events below make each task wait for the one before
+    std::atomic<int> ran = 0;  // events below make each task wait for the one before
     auto first = std::make_unique<Worker>("first"), second = std::make_unique<Worker>("second");
     Worker third("third");
     first->run([] { std::this_thread::sleep_for(a_while); });
@@ -170,9 +170,9 @@ TEST_CASE("the host waits for room when 4096 tasks wait") {
     for (; put < 5000; ++put) stream.run([] {});
   });
   while (put < 4096) std::this_thread::yield();
-  // The last 904 take microseconds where nothing holds them up.
+  // If nothing held the host up, it would put the last 904 tasks within microseconds.
   CHECK(host.wait_for(500ms) == std::future_status::timeout);
-  CHECK(put == 4096);  // the worker holds the first task; these wait
+  CHECK(put == 4096);  // the first task runs; 4096 wait
   open = true;
   host.get();
   CHECK(put == 5000);

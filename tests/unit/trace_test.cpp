@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How much of the messages' and copies' time is hidden, and which slices of time a recorder keeps.
-// What else a trace says of a step is tested on the chapters, in tests/programs/recording_test.py.
+// How much of messages' and copies' time computation hides, and which slices of time a recorder
+// keeps. What else a trace says is tested on the chapters, in tests/programs/recording_test.py.
 #include "tests/unit/checks.hpp"
 #include "trace/overlap.hpp"
 
@@ -8,7 +8,7 @@ namespace zero::test {
 namespace {
 using Type = Work::Type;
 
-/// A slice from one millisecond to another. Track 0 is the host's, others are streams.
+/// A slice from millisecond `begin` to `end`. Track 0 is the host's, any other is a stream's.
 Slice slice(Type type, int begin, int end, int step = 1, Device& on = cpu(), int track = 1) {
   const auto at = [](int ms) {
     return Timestamp{Clock::time_point(std::chrono::milliseconds(ms)), {}};
@@ -23,7 +23,7 @@ Slice up(int begin, int end, int step = 1) { return slice(Type::transfer, begin,
 std::string describe(const OverlapTime& time) {
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
-/// Step 1's times of messages, of copies to the host, of copies from the host.
+/// Step 1's times of forward's messages, of copies to the host, of copies from the host.
 std::string times(const std::vector<Slice>& slices) {
   const OverlapTimes of = overlap_times(slices, 1);
   return fmt::format("{}, {}, {}", describe(of.messages[Phase::forward]),
@@ -31,7 +31,7 @@ std::string times(const std::vector<Slice>& slices) {
                      describe(of.transfers[Place::device][Direction::from_host]));
 }
 
-/// "WHAT/PHASE/STEP" of each slice, before it "waits for " where it is a wait.
+/// "WHAT/PHASE/STEP" of each slice, or "waits for WHAT/PHASE/STEP" if the slice is a wait.
 std::string told(const std::vector<Slice>& slices) {
   std::string all;
   for (const Slice& slice : slices) {
@@ -57,7 +57,7 @@ TEST_CASE("messages and copies are hidden while the device computes, counted onc
       {{compute(0, 30), copy}, "0 0, 0 0, 0 10"},
       {{slice(Type::compute, 0, 30, 1, host()), message, copy}, "10 0, 0 0, 10 0"},
       {{slice(Type::compute, 0, 30, 1, cpu(), 0), message},
-       "10 0, 0 0, 0 0"},  // a phase of the host is no computation
+       "10 0, 0 0, 0 0"},  // the host's phase hides nothing
       // A copy to the host is hidden by the device's computation, too.
       {{slice(Type::transfer, 0, 9, 1, host()), compute(4, 30)}, "0 0, 4 5, 0 0"}};
   for (const auto& [slices, expected] : cases) CHECK(times(slices) == expected);
@@ -131,7 +131,7 @@ TEST_CASE("a recorder keeps the actions of the first eight steps of a resumed ru
   recorder.before = 5;
   Stream stream("compute", cpu());
   Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
-  const std::size_t first = recorder.actions().size();  // the tensor's
+  const std::size_t first = recorder.actions().size();  // behind the tensor's action
   for (here.step = 6; here.step <= 5 + Recorder::traced_steps + 2; ++here.step) {
     divide(stream, tensor.view(), 2);
   }

@@ -21,10 +21,10 @@ struct File {
   const std::string path;
 };
 
-/// The bytes of a number.
+/// The bytes that hold a number in memory, first byte first.
 std::string number(auto value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
 
-/// The loss scale after so many more steps.
+/// The loss scale after `steps` more steps, all of them skipped or none.
 float after(LossScale& scale, bool skipped, int steps = 1) {
   for (int i = 0; i < steps; ++i) scale.update(skipped);
   return scale.value();
@@ -94,7 +94,7 @@ TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and l
     StepInputs step;
     float loss, norm, factor;
   };
-  const double third = std::sqrt(3.0) / 3;  // computed in fp32, the factor would be another one
+  const double third = std::sqrt(3.0) / 3;  // in fp32 the factor would differ:
   CHECK(0.3f / (std::sqrt(3.0f) / 3) / 3 != static_cast<float>(0.3 / third / 3));
   const Case cases[] = {
       {{{0, 3}, 1, 1, 3, 0.3}, 0, static_cast<float>(third), static_cast<float>(0.3 / third / 3)},
@@ -103,15 +103,15 @@ TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and l
       {{{0, 1e12}}, 0, 1e6f, 1},  // not clipped
       {{{0, 1e12}, 1, 1, 1024}, 0, 1e6f / 1024, 1.0f / 1024},
       {{{0, 1e12}, 1, 1, 3}, 0, 1e6 / 3, 1.0 / 3},
-      {{.totals = {0, 25}, .clip = 5}, 0, 5, 1},  // at the clip: nothing to do
+      {{.totals = {0, 25}, .clip = 5}, 0, 5, 1},  // a norm equal to the clip is not clipped
       {{.totals = {0, 25}, .clip = 6}, 0, 5, 1},
       {{.totals = {0, 25}, .clip = 1}, 0, 5, 1.0 / 5},
-      {{{0, 25.0 * 64 * 64}, 1, 1, 64, 2.5}, 0, 5, 0.5f / 64},  // the norm that counts is unscaled
+      {{{0, 25.0 * 64 * 64}, 1, 1, 64, 2.5}, 0, 5, 0.5f / 64},  // clips the unscaled norm
       {{.totals = {0, 0}, .clip = 1}, 0, 0, 1}};
   for (const Case& of : cases) {
     const StepResult result = step_result(of.step);
     CHECK(result.loss == of.loss);
-    CHECK(result.grad_norm == of.norm);  // logged before clipping
+    CHECK(result.grad_norm == of.norm);  // the norm before clipping
     CHECK(result.grad_factor == of.factor);
     CHECK(result.loss_scale == of.step.loss_scale);
   }

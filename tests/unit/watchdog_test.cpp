@@ -16,10 +16,10 @@ namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
-/// The guard below allows a second, and another one to a task that waits for no rank.
+/// The guard below barks after 1 s without progress; 1 s later if no task names a rank it awaits.
 constexpr auto surely_over = 3s;
 
-struct Guard {
+struct Guard {  // a watchdog that keeps what it would say
   bool barks_within(std::chrono::milliseconds time) {
     return said.wait_for(time) == std::future_status::ready;
   }
@@ -68,12 +68,12 @@ TEST_CASE("time in which the process is stopped does not count") {
   if (child == 0) {
     Guard guard;
     const TaskScope scope;
-    std::this_thread::sleep_for(300ms);  // in which the guard begins to count
+    std::this_thread::sleep_for(300ms);  // so that the guard begins to count
     raise(SIGSTOP);
     _exit(guard.barks_within(300ms));
   }
   int status = 0;
-  REQUIRE(waitpid(child, &status, WUNTRACED) == child);  // it has stopped
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);  // the child has stopped
   std::this_thread::sleep_for(surely_over);
   kill(child, SIGCONT);
   REQUIRE(waitpid(child, &status, 0) == child);
