@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The speed of Adam, in bytes per second, divided by that of a yardstick, which runs right before
-// it: on a GPU a copy within its memory, on the CPU an in-place update of the same arrays. Adam
-// moves 28 bytes per parameter in every dtype; in fp32 on 07's host, where the new parameters
-// replace the gradients, 32.
+// Prints Adam's speed, in bytes per second, over that of a yardstick, which runs right before it:
+// on a GPU a copy within its memory, on the CPU an in-place update of the same arrays. Adam moves
+// 28 bytes per parameter in every dtype; in fp32 on 07's host, where the new parameters replace the
+// gradients, it moves 32.
 //
-// The ratio must be at least 0.88 on the CPU and 0.97 on a GPU. On a GPU a step's norm and clipping
-// may make Adam 1.20 times as long, and norm, division and the mean of two ranks must reach 0.95.
-// Norms are judged only where fp64 costs at most twice fp32. On the CPU the norm of bf16 must reach
-// 0.2: it adds eight chains of sums, and the limit only shows that its terms are computed in
-// vectors.
+// The ratio must be at least 0.88 on the CPU and 0.97 on a GPU. On a GPU the norm, the division and
+// the mean of two ranks must reach 0.95; norm, clipping and Adam may take 1.20 times as long as
+// Adam. Where fp64 costs more than twice fp32, nothing with a norm is judged. On the CPU the norm
+// of bf16 must reach 0.2: it adds eight chains of sums, and the limit only shows that its terms are
+// computed in vectors.
 #include <cmath>
 
 #include "report/prediction.hpp"
@@ -20,8 +20,8 @@
 namespace {
 using namespace zero;
 
-/// Reads four arrays and writes three of them, as Adam does, with little arithmetic. The variance
-/// stays positive.
+/// The CPU's yardstick reads four arrays and writes three of them, as Adam does, with little
+/// arithmetic. It leaves the variance positive, because Adam takes its root.
 void update_in_place(std::span<const float> grads, float* __restrict w, float* __restrict m,
                      float* __restrict v) {
   const float* __restrict g = grads.data();
@@ -33,10 +33,10 @@ void update_in_place(std::span<const float> grads, float* __restrict w, float* _
   }
 }
 
-/// So many parameters that no cache holds them, or as many as fit in nine tenths of the memory.
+/// So many parameters that no cache holds them, but at most what fits in 9/10 of the free memory.
 std::int64_t elements_that_fit(const Device& device) {
   const bool gpu = device.type == DeviceType::cuda;
-  const std::int64_t bytes_an_element = gpu ? 48 : 20;  // of all arrays below
+  const std::int64_t bytes_an_element = gpu ? 48 : 20;  // of all arrays of Bench
   const std::int64_t fit = device.available() / 10 * 9 / bytes_an_element / 8 * 8;
   return std::min<std::int64_t>(gpu ? 256 << 20 : 64 << 20, fit);
 }
@@ -49,7 +49,7 @@ class Bench {
     for (Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
   }
 
-  /// Prints a row per operation. Returns whether each ratio reaches its bar.
+  /// Prints a row per operation. Returns whether each ratio that is judged meets its bar.
   bool holds() {
     fmt::print("{}, {} parameters\n", gpu_ ? device_.name() : "CPU", grouped(n_));
     fmt::print("ratio: median of {}, each over what is run right before it\n\n", rounds_);
@@ -110,7 +110,7 @@ class Bench {
     adam_.update({weights_.view(), momentum_.view(), variance_.view(), params}, grads);
   }
 
-  /// A GPU does the work four times per wait, so that the wait hardly counts.
+  /// Milliseconds of the work, done once; on a GPU four times, so that the wait hardly counts.
   double time(auto work) {
     return milliseconds([&] {
       for (int i = 0; i < (gpu_ ? 4 : 1); ++i) work();
@@ -118,7 +118,7 @@ class Bench {
     });
   }
 
-  /// Returns the median ratio of the time of `work` to that of `before`, which runs right before.
+  /// Returns the median ratio of the time of `work` to that of `before`, run right before it.
   double time_over(auto before, auto work) {
     std::vector<double> ratios;
     for (int round = 0; round < warm_up_ + rounds_; ++round) {
@@ -128,7 +128,7 @@ class Bench {
     return median(ratios);
   }
 
-  /// The yardstick moves 28 bytes per parameter.
+  /// Prints the speed of `work`, which moves `bytes`, over the yardstick's: 28 bytes a parameter.
   bool is_fast(const std::string& name, std::int64_t bytes, auto work, double bar = 0.88) {
     const double more = static_cast<double>(bytes) / static_cast<double>(28 * n_);
     const double ratio = more / time_over([&] { yardstick(); }, work);
@@ -154,7 +154,7 @@ class Bench {
 };
 }  // namespace
 
-/// Arguments: [cuda [small]]. With `small`, for simulated GPUs, the ratios are not judged.
+/// Arguments: [cuda [small]]. With `small`, for a simulated GPU, no ratio is judged.
 int main(int argc, char**) {
   fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
   const bool gpu = argc > 1, small = argc > 2;

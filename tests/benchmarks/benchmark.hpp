@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the benchmarks share: times, medians.
+// What the C++ benchmarks share: how long work takes, and the median.
 #pragma once
 #include <fmt/format.h>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Compares a reduce-scatter and an all-gather by a ring with the direct exchange of common/comm. A
-// rank sends as much by the ring, in N - 1 times as many rounds. The ring adds each part in another
-// order. The program checks the counts, that the ring has the bits of these orders, and that with 3
-// ranks or more they differ from the direct exchange's in all parts but the last.
+// Compares a reduce-scatter and an all-gather by a ring with the direct exchange of common/comm. By
+// the ring a rank sends as much, in N - 1 times as many rounds; part p is added from rank p + 1 on.
+// The program checks both counts, that the ring has the bits of this order, and that with 3 ranks
+// or more each part but the last has some bits that are not the direct exchange's.
 #include <mpi.h>
 
 #include <numeric>
@@ -14,7 +14,7 @@
 namespace {
 using namespace zero;
 
-struct Ring {
+struct Ring {  // sent, rounds: this rank's elements and messages so far
   const int rank, size;
   std::int64_t sent = 0, rounds = 0;
   std::vector<float> room{};
@@ -36,7 +36,7 @@ struct Ring {
     return full.subspan((p + size) % size * (full.size() / size), full.size() / size);
   }
 
-  /// Sends to the next rank, receives from the one before, and yields while it waits.
+  /// Sends to the next rank, receives from the one before; yields its core while it waits.
   void pass(std::span<const float> out, std::span<float> in) {
     const int count = static_cast<int>(out.size());
     MPI_Request both[2];
@@ -58,8 +58,8 @@ std::vector<float> gradient_of(int rank, std::int64_t size) {
   return values;
 }
 
-/// Runs both ways `times` times and prints counts and times, or with tells_bits how many elements
-/// of each part differ. Returns on rank 0 whether counts and differences are as expected.
+/// Runs both ways `times` times. Prints counts and times, or with tells_bits how many elements of
+/// each part differ. Returns on rank 0 whether all is as expected, and true on the other ranks.
 bool compare(Session& session, std::int64_t elements, int times, bool tells_bits) {
   const int rank = session.rank(), n = session.size();
   const auto device = make_cpu();
@@ -69,7 +69,7 @@ bool compare(Session& session, std::int64_t elements, int times, bool tells_bits
   Ring ring{rank, n};
   std::vector<float> gradient = gradient_of(rank, elements), by_ring;
   const auto direct = tensor.view().as<float>();
-  std::vector<double> us[2];  // direct, by the ring
+  std::vector<double> us[2];  // of each run: direct, by the ring
   for (int i = 0; i < times; ++i) {
     std::ranges::copy(by_ring = gradient, direct.begin());
     comm.gather(std::vector<std::uint64_t>{0});  // so that all ranks begin together

@@ -3,14 +3,14 @@
 //   FAULT="WHAT RANK COLLECTIVE LAYER STEP": WHAT happens to RANK's first message of that
 //     collective, layer (-1: none) and step (from 1). No earlier step may be skipped: a skipped
 //     step sends fewer messages, and steps are counted by messages.
-//   FAULT="WHAT RANK NUMBER": WHAT happens at call NUMBER of a function that asks is_now(WHAT); for
-//     file, full, denied: at call NUMBER on any file from the first save on.
-//   FAULT="FUNCTION RANK NUMBER ERRNO": that call fails with ERRNO; with 0, pread reports the end
-//     of the file.
-//   FAULT="some RANK", "unaligned RANK", "room RANK": every pread and pwrite moves at most a page;
-//     fails if it bypasses the page cache; every file system has one free block.
-// In all ranks it also fails a rename before its file's fsync, a removal before its folder's, and
-// MPI_Finalize less than 50 ms after the last message.
+//   FAULT="WHAT RANK NUMBER": WHAT happens at RANK's NUMBER-th call of is_now(WHAT), below. For
+//     file, full and denied on_file() calls it, from the first save on.
+//   FAULT="WHAT RANK NUMBER ERRNO": RANK's NUMBER-th call of fails(WHAT) below fails with ERRNO;
+//     with ERRNO 0, pread reports the end of the file.
+//   FAULT="some RANK": every pread and pwrite moves at most a page. "unaligned RANK": each of them
+//     fails that bypasses the page cache. "room RANK": every file system has one free block.
+// In all ranks a rename fails before what was written is synced, a removal before the folder of a
+// renamed file is synced, and MPI_Finalize less than 50 ms after the last MPI_Testsome.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <mpi.h>
@@ -46,10 +46,10 @@ struct Fault {
   }
   char what[16] = "", where[16] = "";  // where: a collective, or the number of a call
   int rank = -1, layer_or_errno = 0, step = 0;
-  std::atomic<int> calls = 0;  // so far, of those in which the fault is possible
+  std::atomic<int> calls = 0;  // so far, at which the fault was possible
 } fault;
 
-/// Counts a call in which the fault `what` is possible. Returns whether this call must fail.
+/// Counts a call at which the fault `what` is possible. Returns whether it must happen now.
 bool is_now(const char* what) {
   if (std::strcmp(fault.what, what) != 0 || zero::launcher().rank != fault.rank) return false;
   return ++fault.calls == std::atoi(fault.where);
@@ -57,7 +57,7 @@ bool is_now(const char* what) {
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
-/// Whether this call must fail. Then errno is the fault's.
+/// Whether this call of `function` must fail. If so, sets errno to the fault's ERRNO.
 bool fails(const char* function) {
   if (!is_now(function)) return false;
   errno = fault.layer_or_errno;
@@ -83,8 +83,8 @@ bool may_transfer(int fd, std::size_t& size) {
 /// The fault of this message, or an empty text.
 std::string fault_of_message(int to, int tag) {
   using zero::Collective;
-  // {(receiver, tag): messages}: one per step, or two if parameters are gathered twice. `sums`,
-  // sent once a step, are of layer -1, so their tag is the collective's number.
+  // {(receiver, tag): messages}. A step may send several of a tag: parameters are gathered twice.
+  // `sums` are sent once a step, of layer -1, so their tag is the collective's number.
   static std::map<std::pair<int, int>, int> sent;
   constexpr int collectives = zero::names_of<Collective>.size();
   const int steps_over = sent[{to, static_cast<int>(Collective::sums)}];
@@ -96,8 +96,8 @@ std::string fault_of_message(int to, int tag) {
   return now ? fault.what : "";
 }
 
-/// Called before each call on files. A save begins with the first name with `.partial`. False, with
-/// errno, if the call must fail.
+/// Called before each open, mkdir, pwrite, fsync, rename and unlinkat. The first save begins with
+/// the first path with `.partial`. Returns false, with errno set, if the call must fail.
 bool on_file(const char* path = "") {
   static std::atomic<bool> saves = false;
   saves = saves || std::strstr(path, ".partial");
@@ -108,12 +108,12 @@ bool on_file(const char* path = "") {
   return !full && !denied;
 }
 
-/// The library's function of that name, which a function below replaces.
+/// The library's own function `name`, which the function of this name below replaces.
 template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-std::set<ino_t> unsynced;  // files that were written and folders that were made, until a sync
+std::set<ino_t> unsynced;  // files written and folders made, until fsync
 ino_t renamed_in = 0;  // the folder in which a file was renamed, until it is synced
 
 ino_t folder_at(const std::string& path) {
@@ -163,7 +163,7 @@ int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Sta
 
 int MPI_Finalize() {
   if (is_now("unfinished")) sleep_long();
-  // ~Session() first sleeps for 50 ms: in this call MPICH moves no message, for which a peer waits.
+  // ~Session() first sleeps for 50 ms: MPICH moves no message here, but a peer may wait for one.
   const bool too_soon = Clock::now() - last_test.load() < std::chrono::milliseconds(50);
   if (too_soon) PMPI_Abort(MPI_COMM_WORLD, 99);
   return PMPI_Finalize();
@@ -175,7 +175,7 @@ void* aligned_alloc(std::size_t alignment, std::size_t size) {
 }
 
 int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(void*), void* with) {
-  Dl_info caller{};  // UCX starts a thread, too, when it is loaded
+  Dl_info caller{};  // only C++ threads count: UCX starts one of its own
   dladdr(__builtin_return_address(0), &caller);
   if (std::strstr(caller.dli_fname, "libstdc++") && is_now("thread")) return EAGAIN;
   return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Bytes stored, elements sent and bytes copied, as the ledger, the communicator and the bus count
-// them, are exactly the numbers of the chapter's formulas. The card names each tensor's holder.
-// Replicas that differ are found.
+// them, are exactly the numbers of the chapter's formulas. A step allocates nothing. The card names
+// each tensor's holder. A difference between ranks' copies is found.
 #include <map>
 
 #include "report/report.hpp"
@@ -20,7 +20,7 @@ void for_all_cases(auto check) {
       for (const int layers : {1, 2, 5}) {
         for (const int accumulate : {1, 2}) {
           o.layers = layers, o.accumulate = accumulate;
-          // For other dtypes one size is enough: layers and micro-batches count alike in all.
+          // In 16 bit one case is enough: layers and micro-batches count as in fp32.
           if (dtype == Dtype::fp32 || layers + accumulate == 7) check(o, -1);
         }
       }
@@ -52,7 +52,7 @@ void restart_counters() {
   here.step = 0;
 }
 
-/// Compares a figure. `./tutorial exercise` shows the names `counted` and `predicted`.
+/// Checks one number. If it is wrong, `./tutorial exercise` shows `counted` and `predicted`.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);
@@ -127,8 +127,8 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     const std::int64_t allocations = taken(), waits = device().waits;
     for (int step = 1; step <= 5; ++step) part.step(step);
     CHECK(taken() == allocations);
-    // The CPU is never waited for. On a GPU the host waits once; in 07 its cores wait, too, and in
-    // 08 for each layer's gradients. Messages that pass through the host's memory add waits.
+    // No thread waits for a CPU. For a GPU the host waits once a step; in 07 its cores, too; in 08
+    // they wait for the gradients of each of 4 layers. Messages by way of the host add waits.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
     const int others = chapter.stages() ? 1 : chapter.offloads() ? 4 * options.accumulate : 0;
     if (!staged) CHECK(device().waits - waits <= 5 * (1 + others));
@@ -149,7 +149,7 @@ TEST_CASE("the card says of each tensor who holds it") {
     for (const Place place : every<Place>) {
       for (const StateTensor* tensor : device().at(place).state_tensors()) {
         INFO(std::string(name_of(tensor->state)));
-        REQUIRE(said.contains(tensor->state));  // each state has one tensor
+        REQUIRE(said.contains(tensor->state));  // and no state has two tensors
         const std::string card = name_of(said.extract(tensor->state).mapped());
         const std::string held =
             name_of(dynamic_cast<const Replicated*>(tensor) ? Placement::replicated
@@ -173,7 +173,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
       const auto weights = [&](int l) { return part.trainer->adam_state(l).weights; };
       return digests_over_ranks(layer_digests(device(), part.layout, weights), part.comm);
     };
-    // All ranks throw this, or none does, so the other cases can go on.
+    // compare() throws on all ranks or on none, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
     for (StateTensor* tensor : device().state_tensors()) {

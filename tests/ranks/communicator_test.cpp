@@ -10,21 +10,21 @@
 
 namespace zero::test {
 namespace {
-/// Element i of rank r's vector: N times a small integer, so that sums and means are exact in every
-/// dtype. The parts of a long vector differ.
+/// Element i of a rank's vector: N, the number of ranks, times a small integer, so that sums and
+/// means are exact in every dtype. The parts of a long vector differ.
 float integer(int rank, std::int64_t i) {
   return static_cast<float>(((i * 7 + i / 1000 + rank * 3) % 16 - 8) * ranks().size);
 }
 
-/// The mean of value(rank, i) over the ranks: each is rounded to dtype, they are added in rank
-/// order in fp32, divided, and rounded to dtype once.
+/// The mean of value(rank, i) over the ranks: the values are rounded to dtype and added in rank
+/// order in fp32; the sum is divided in fp32 and rounded to dtype once.
 float mean_of(Dtype dtype, auto value, std::int64_t i) {
   float sum = rounded(dtype, value(0, i));
   for (int r = 1; r < ranks().size; ++r) sum += rounded(dtype, value(r, i));
   return rounded(dtype, sum / static_cast<float>(ranks().size));
 }
 
-/// Elements per rank. The last size is beyond what MPI sends before the receiver asks for it.
+/// Elements per rank. The last are too many for MPI to send before the receiver asks for them.
 const std::vector<std::int64_t> sizes{1, 2, 3, 8, 1000, 1023, 1025, (1 << 18) + 1001};
 
 /// A communicator for vectors of up to `own` elements per rank, and a stream.
@@ -179,7 +179,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   CHECK(of(Collective::all_gather, Phase::update) == others * own);
   CHECK(of(Collective::all_gather, Phase::backward) == 0);
   const bool last = ranks().rank == ranks().size - 1;
-  // In the reduce-scatter all others send the 3 to the last rank, which sends them in the gather.
+  // All others send these 3 to the last rank to reduce; it sends them to all others in the gather.
   CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
@@ -210,7 +210,7 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   Vector bf16(Dtype::bf16, 8, integer);
   CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
   CHECK_THROWS_AS(reduce(bf16.full(), bf16.mine()), std::logic_error);
-  if (ranks().size == 1) return;  // one rank receives nothing, and any size is its whole shard
+  if (ranks().size == 1) return;  // one rank alone receives nothing: any size fits
   CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
   CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
@@ -251,7 +251,7 @@ TEST_CASE("the next sums tell a rank that has called collectives which no tag te
   constexpr int other = 2 + (1 << 13);  // MPI's tag of this layer is that of layer 2
   const int last = ranks().size - 1;
   std::vector<std::pair<Calls, Calls>> cases{
-      {{{2, 8}}, {{2, 8}}},  // calls of all ranks but the last, and of the last
+      {{{2, 8}}, {{2, 8}}},  // calls of the other ranks, of the last
       {{{2, 8}}, {{other, 8}}},
       {{{2, 8}, {other, 8}}, {{other, 8}, {2, 8}}},
       {{{2, 8}, {2, 8}}, {{other, 8}, {other, 8}}}};
@@ -314,7 +314,7 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
     };
     if (ranks().rank == 1) std::this_thread::sleep_for(30ms);
     std::uint64_t ready = now();
-    if (ranks().rank == 1) {  // its data are late, too
+    if (ranks().rank == 1) {  // rank 1's data are late, too
       ready += late / 1ns;
       late_stream.kernels().divide(full, 1);
       stream.wait(late_stream.record());

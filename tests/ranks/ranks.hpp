@@ -12,9 +12,9 @@
 #include "tests/chapter_under_test.hpp"
 
 namespace zero::test {
-/// This rank, its device, and how the test was told to communicate.
+/// This rank, its device, and how the command line of the test said that ranks communicate.
 struct Ranks {
-  /// Makes a run's communicator. Keep only one at a time, because a GPU checks only one's peers.
+  /// Makes a run's communicator. Keep one at a time: a Device can check the peers of one only.
   std::unique_ptr<Communicator> communicator(Options options, const Layout& layout) const {
     options.reduce = reduce;
     return session.communicator(options, choice, device, layout);
@@ -43,7 +43,7 @@ inline Layout layout_here(const Options& options) {
   return layout_of(options, ranks().rank, ranks().size);
 }
 
-/// The chapter's dtypes whose bits are promised. With --reduce native fp16 is not among them,
+/// The chapter's dtypes in which a run must have the replay's bits. With --reduce native not fp16,
 /// because NCCL's sum may overflow before it is divided.
 inline std::vector<Dtype> dtypes_of_chapter() {
   if (!chapter.mixed_precision) return {Dtype::fp32};
@@ -51,10 +51,10 @@ inline std::vector<Dtype> dtypes_of_chapter() {
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 }
 
-/// Called after the samples from `first` on were loaded. It may change their inputs.
+/// TestData calls it when it has loaded the samples from `first` on. It may change their inputs.
 using Tamper = std::function<void(Kernels& on, std::int64_t first, View inputs)>;
 
-/// A Tamper that divides the first input of sample `bad_sample` by zero; -1: of no sample.
+/// A Tamper that divides the first input of sample `bad_sample` by zero. With -1 it changes none.
 inline Tamper poison(const Options& options, std::int64_t bad_sample) {
   return [=, batch = options.batch](Kernels& on, std::int64_t first, View inputs) {
     const std::int64_t row = bad_sample - first, width = inputs.size / batch;
@@ -105,7 +105,7 @@ struct Said {
 /// state, at every prefetch up to most_prefetch that the chapter takes. Returns the replay's
 /// results.
 Said check_against_replay(Options options, const Tamper& tamper = {}, int most_prefetch = 2);
-/// The same for options of four steps. The third must be skipped: its last sample is poisoned.
+/// Checks the same in four steps, and that only the third is skipped: its last sample is poisoned.
 void check_third_step_skipped(const Options& options, int most_prefetch = 2);
 
 /// Checks for equal bits. A failure names the first number that differs, counted from `first`.

@@ -46,7 +46,7 @@ int run_all(int argc, char** argv) {
   const bool failed = context.run() != 0 || cases_run() == 0;
   const std::vector<std::string> said =
       ranks().communicator({}, layout_here({}))->gather_texts(failed ? text.str() + "\n" : "");
-  const bool passed = std::ranges::all_of(said, &std::string::empty);  // on all ranks
+  const bool passed = std::ranges::all_of(said, &std::string::empty);  // no rank failed
   for (std::size_t r = 0; r < said.size() && ranks().rank == 0; ++r) {
     if (!said[r].empty()) fmt::print("---- rank {} of {}\n{}", r, said.size(), said[r]);
   }

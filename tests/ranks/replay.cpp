@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The replay: one process computes what all ranks of a run compute, without a communicator. Every
-// chapter must have its bits. Model and Adam are the same; added() and divided() make the roundings
-// of the ranks' reduction, and totals() adds the squares shard by shard, as ranks do.
+// The replay: a process computes alone, without a communicator, what all ranks of a run compute.
+// Every chapter must have its bits. It uses the chapters' Model and Adam; added() and divided()
+// round as the ranks' reduction does, and totals() adds the squares shard by shard, as ranks do.
 #include <cmath>
 #include <numeric>
 
@@ -56,7 +56,7 @@ struct Replay {
     return all;
   }
 
-  /// The mean over the ranks, summed over the micro-batches, in the chapter's order of additions.
+  /// A step's gradients: the sum over micro-batches of means over ranks, in the chapter's order.
   Values gradients(int step) {
     const auto mean = [&](auto of) { return divided(added(count, Dtype::fp32, of), count); };
     const auto sum = [&](auto of) { return added(options.accumulate, options.dtype, of); };
@@ -111,7 +111,7 @@ struct Replay {
 
   const Options& options;
   const int count = ranks().size;
-  // On GPUs layers have the chapters' alignment, because cuBLAS may choose its algorithm by that.
+  // On GPUs layers are aligned as in a run (--align 8): cuBLAS may choose its algorithm by that.
   const Layout layout{architecture(options).sizes(), 0, 1, on_gpus() ? 8 : 1};
   Stream stream{"replay", device()};
   Model model{options, stream};
@@ -122,7 +122,7 @@ struct Replay {
   Replicated master{device(), layout, State::master, Dtype::fp32};
   Replicated momentum{device(), layout, State::momentum, Dtype::fp32};
   Replicated variance{device(), layout, State::variance, Dtype::fp32};
-  std::vector<Sums> sums;  // by rank, like `data`
+  std::vector<Sums> sums;  // sums[r] and data[r] are rank r's
   std::vector<std::unique_ptr<TestData>> data;
 };
 

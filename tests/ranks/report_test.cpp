@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The summary in the log: of ranks that differ it has the largest bytes and the slowest time. A
+// The summary in the log: where ranks differ, it has the most bytes and the longest time of any. A
 // count that is not as predicted ends the run.
 #include "report/report.hpp"
 
@@ -23,7 +23,7 @@ struct Reported {
   /// Ends the report. Returns the log's lines on rank 0, and none on the others.
   std::vector<Json> finish() {
     const auto finish = [&] { report.finish({{1}}); };
-    // It refuses the counts, which are made up, after it has written the log.
+    // report.finish() writes the log, then refuses the counts, which no run of `whole` has made.
     check_refused(ExitCode::numerics, {"bytes of parameters held: 0 counted, "}, finish);
     std::vector<Json> lines;
     std::ifstream log(options.log);

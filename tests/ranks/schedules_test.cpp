@@ -85,7 +85,7 @@ TEST_CASE("Offload alone: Adam waits until gradients are divided and copied to t
 }
 
 namespace {
-/// Delays Adam, counts the layers that it has updated, and notes the thread of each stream.
+/// Delays Adam, counts the layers that Adam has updated, and notes each stream's threads.
 struct DelayingObserver : DeviceObserver {
   struct Track : StreamObserver {
     void on_work(const Work& work, Kernels*, bool begins) override {
@@ -94,7 +94,7 @@ struct DelayingObserver : DeviceObserver {
       begins ? std::this_thread::sleep_for(late_by) : void(++updated);
     }
     std::set<std::thread::id> threads;
-    std::atomic<int> updated = 0;  // layers
+    std::atomic<int> updated = 0;  // layers, by Adam
   };
   DelayingObserver() { device().observe(this); }
   ~DelayingObserver() override { device().observe(nullptr); }

@@ -28,7 +28,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     const Options options = odd_options(dtype);
     const Said said = check_against_replay(options);
-    // Some gradient is clipped, and the loss changes: else equal bits would say nothing.
+    // A gradient is clipped, and the loss changes: without that, equal bits would say nothing.
     CHECK(std::ranges::any_of(said.norms, [&](float norm) { return norm > options.clip; }));
     CHECK(said.losses.back() != said.losses.front());
   }
@@ -64,7 +64,7 @@ TEST_CASE("the run equals the replay: a llama") {
   }
 }
 
-/// cuBLAS has other kernels for products of such sizes. Only tests on a GPU (meson.build) run it.
+/// cuBLAS has other kernels for large products. Only tests on a GPU (meson.build) run this case.
 TEST_CASE("the run equals the replay: large products" * doctest::skip()) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     if (needs_master(dtype) && !chapter.mixed_precision) continue;
@@ -80,7 +80,7 @@ TEST_CASE("the run equals the replay: any number of threads on the host") {
   if (!chapter.offloads()) return;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     Options options = odd_options(dtype);
-    options.width = 293;  // on up to two ranks threads share a shard's three pieces, or more
+    options.width = 293;  // on up to 2 ranks a shard has 3 pieces or more for threads
     options.layers = options.steps = 2;
     for (const int threads : {2, 3, 5, 1}) {
       INFO("threads: ", threads);
@@ -111,7 +111,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(std::ranges::count(said.skipped, 0) > 0);
 }
 
-/// The environment's HOW says how. The case ends the job, so it runs only where it is named.
+/// HOW in the environment says how. This case ends the job, so only a test that names it runs it.
 TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
   Options options = mlp_options(64, 8);
   options.accumulate = 40;  // more work than a GPU's queue holds

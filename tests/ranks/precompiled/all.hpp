@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: MIT
-// Precompiled for the sources of tests/ranks, nearly all of which include this header.
+// Precompiled for the sources of tests/ranks, all of which include ranks.hpp.
 #include "tests/ranks/ranks.hpp"
