@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Compares every kernel of the GPU with the CPU's: from the same fresh random operands both must
-// make the same bits; only a loss, a sum in double, may be off by its roundings. Where the GPU adds
-// in another order in fp32, every order gives the operands' sum the same bits: most are small whole
-// numbers. Views begin anywhere, outputs are poisoned first, and what lies around them must stay.
+// make equal numbers; only a loss, a sum in double, may be off by its roundings. Where the GPU adds
+// in fp32 in another order, operands are such, mostly small whole numbers, that any order has the
+// same sum. Views begin anywhere; outputs are poisoned first; what lies around a view must stay.
 #include "compute/kernels.hpp"
 
 #include <cmath>
@@ -17,23 +17,23 @@
 
 namespace zero::test {
 namespace {
-constexpr std::int64_t margin = 16;  // elements on either side of a Twin's
+constexpr std::int64_t margin = 16;  // elements that lie before, and behind, a Twin's own
 constexpr Write writes[] = {Write::overwrite, Write::add};
 
-/// Another one in every run; a failure prints it.
+/// The seed of this run: another one in every run. A failure prints it.
 std::uint64_t fresh_seed() {
   static const std::uint64_t seed = std::random_device()();
   return seed;
 }
 
-/// An operand's element, in [-1, 1).
+/// The next random element for an operand, in [-1, 1).
 float any() {
   static std::uint64_t next = 0;
   return Generator(fresh_seed(), RandomStream::inputs).uniform(next++);
 }
 float positive() { return std::abs(any()); }
 float poison() { return 12345; }
-/// In [-most, most].
+/// Makes random whole numbers in [-most, most].
 auto whole(float most) {
   return [=] { return std::round(most * any()); };
 }
@@ -64,7 +64,7 @@ struct Twin {
   Tensor cpu, gpu;
 };
 
-/// The CPU or the GPU, with kernels and sums. In tests `on` is a Side: on(twin) is a view there.
+/// The CPU or the GPU, with kernels and sums. A Side `on` gives a Twin's view there: on(twin).
 struct Side {
   explicit Side(Device& where) : device(where), kernels(make_kernels(where)), sums(where) {
     kernels->clear(sums);
@@ -77,11 +77,11 @@ struct Side {
   Sums sums;
 };
 
-/// Bytes of the GPU's room for products, of which a program has 32 MiB: so few that the gradient of
-/// a large weight is made in several parts, as is a row of 1300 elements.
+/// Bytes of the GPU's room for products. A program has 32 MiB; here it is so small that a gradient
+/// of more bytes, even a row of 1300 elements, is made in several parts.
 constexpr std::int64_t product_room = 2400;
 
-/// Work that CPU and GPU do with the same operands. run() compares these afterwards.
+/// Operands with which CPU and GPU do the same work. run() then compares all operands.
 struct Trial {
   explicit Trial(Dtype dtype, std::int64_t offset = 0) : dtype(dtype), offset(offset) {}
 
@@ -179,7 +179,7 @@ TEST_CASE("more than 2^31 elements") {
 
 TEST_CASE("ordered mean, for several ranks, elsewhere and in place") {
   everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
-    // Of different magnitude, so that another order would show.
+    // Elements of different magnitudes, so that another order of the ranks would show.
     const auto uneven = [] { return std::ldexp(any(), static_cast<int>(4 * any())); };
     for (const int ranks : {1, 2, 3, 5}) {
       for (const Write write : writes) {
@@ -204,7 +204,7 @@ TEST_CASE("squared norm, squared error: both sums in double") {
         whole(static_cast<float>(0.5 / unit_roundoff(dtype == Dtype::fp32 ? Dtype::fp16 : dtype)));
     Twin &outputs = both(size, large), &grad_output = both(size, poison);
     Twin& targets = both.fp32(size, any);
-    // Forgets both sums, then adds to each twice.
+    // Adds to both sums, clears them, then adds to each twice.
     both.run([&](Side& on) {
       for (int i = 0; i < 3; ++i) {
         if (i == 1) on->clear(on.sums);
@@ -219,7 +219,7 @@ TEST_CASE("squared norm, squared error: both sums in double") {
     CHECK(std::abs(gpu.loss - cpu.loss) <= bound * cpu.loss);
   };
   everywhere(check);
-  check(Dtype::fp32, 5 * (1 << 19) + 3, 0);  // several packs a thread
+  check(Dtype::fp32, 5 * (1 << 19) + 3, 0);  // so long that a thread adds several packs
 }
 
 TEST_CASE("samples of a text and of a teacher") {
@@ -287,7 +287,7 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
         on->swiglu_backward(on(grad_output), wide, on(gate_up));
         on->add(on(gated), on(grad_output));
       });
-      CHECK(values(found.cpu.view()) != values(plain.cpu.view()));  // the rotation changed them
+      CHECK(values(found.cpu.view()) != values(plain.cpu.view()));  // rotation changes heads
     };
     check(5, 1, 1, 2, 0), check(64, 2, 3, 16, 0), check(70, 3, 2, 8, 0), check(33, 2, 1, 8, 3);
   }
@@ -336,8 +336,8 @@ TEST_CASE("a decoder's attention") {
       const CausalRows causal{tokens, q_per_kv, tokens / 2, tokens - tokens % 2};
       const std::int64_t rows = 2 * tokens * q_per_kv, count = 2, row = head_dim + 8;
       Trial both(dtype, offset);
-      // Two exps have the same sum in any order; of more, each is 1 or 0, so every order gives the
-      // same sum.
+      // Two exps have the same sum in any order. If a row has more, each exp is 1 or 0, so that any
+      // order has the same sum.
       const auto score = [=] { return tokens > 2 ? (any() < 0 ? 0.0f : -300.0f) : any(); };
       Twin &scores = both(rows * tokens, score), &grad_output = both(rows * tokens, whole(7));
       Twin& attention_probs = both(rows * tokens, [] { return std::round(7 * positive()); });
@@ -393,7 +393,7 @@ TEST_CASE("a layer") {
 
 TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors its products get") {
   constexpr LinearShape shape{512, 1000, 520, true};  // sums so long that cuBLAS may split them
-  Trial with(Dtype::fp32);  // in fp32 01, which uses all of them, must have 02's bits
+  Trial with(Dtype::fp32);  // in fp32 01, which leaves none to NCCL, must have 02's bits
   const std::int64_t used = shape.weights() + shape.outputs;
   Twin &x = with(shape.batch * shape.inputs, any), &params = with(used, any);
   Twin &dy = with(shape.batch * shape.outputs, any), &grads = with(used, poison);
@@ -413,7 +413,7 @@ TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors i
 }
 
 TEST_CASE("a layer: a gradient written has the bits of one added to 0") {
-  constexpr std::int64_t inputs = 40, outputs = 72;  // more than product_room holds
+  constexpr std::int64_t inputs = 40, outputs = 72;  // a gradient beyond product_room
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t batch : {300, 4100}) {
       Trial with(dtype);
@@ -439,7 +439,7 @@ TEST_CASE("cross-entropy") {
       const bool many = count == 5 && dtype == Dtype::fp32;  // more rows than blocks
       for (const std::int64_t rows : {1, 3, many ? 1030 : 9}) {
         Trial both(dtype);
-        // Two exps have the same sum in any order, even if one is 0; of more, each is 1 or 0.
+        // Two exps have the same sum in any order, even if one is 0. Of 5 or more each is 1 or 0.
         const auto output = [=] { return count <= 2 ? 55 * any() : any() < 0 ? 0.0f : -200.0f; };
         const auto number = [=] { return std::floor(static_cast<float>(count) * positive()); };
         Twin &outputs = both(rows * count, output), &targets = both.fp32(rows, number);
@@ -449,7 +449,7 @@ TEST_CASE("cross-entropy") {
             on->cross_entropy(on(outputs), on(targets), rows, 16, on(grad_output), on.sums);
           }
         });
-        // The mean over the rows is added twice, in double and another order; a loss is below 210.
+        // The GPU adds rows' losses, twice, in double, in its own order; a row's loss is below 210.
         const double off = both.gpu.sums.totals.loss - both.cpu.sums.totals.loss;
         CHECK(std::abs(off) <= 4 * static_cast<double>(rows + 1) * 0x1p-53 * 210);
       }
@@ -459,7 +459,7 @@ TEST_CASE("cross-entropy") {
 
 TEST_CASE("column sums, which a layer's bias has for a gradient") {
   for (const Dtype dtype : dtypes) {
-    for (const std::int64_t columns : {17, 136}) {  // one by one, and in packs
+    for (const std::int64_t columns : {17, 136}) {  // 17 go one by one, 136 in packs
       for (const std::int64_t rows : {1, 5, 300, 8500}) {
         const LinearShape shape{rows, 0, columns, true};  // no inputs, so no product
         Trial with(dtype);
@@ -566,13 +566,13 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
     const Choice choice{.comm = comm, .sharing = sharing, .sharing_host = sharing_host};
     return check_memory(card(number), options, choice, gpu(), layout_of(options, 0, ranks));
   };
-  // Ranks: twice as many as the host has memory for; as many as the GPU has, each with libraries.
+  // on_machine: twice the ranks that fit in host memory. fit: the ranks, with libraries, on a GPU.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
   const auto fit = static_cast<int>(gpu().available() / (needed + bytes_for_libraries(0)));
   const int on_gpu = fit + 1;
   CHECK(check("07", 1, 1) == needed);
   CHECK(check("07", fit, 1) == needed);
-  check("06", 1, on_machine);  // 06 takes no memory of the host's
+  check("06", 1, on_machine);  // 06 on 1 rank takes no host memory
   check_refused(ExitCode::resources,
                 {grouped(on_host) + " bytes of the host's memory, ",
                  fmt::format("{} on this machine", on_machine)},
@@ -581,10 +581,10 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
                 {grouped(needed + bytes_for_libraries(0)) + " bytes, 536 870 912 of them for ",
                  fmt::format("{} on this GPU", on_gpu)},
                 [&] { check("07", on_gpu, 1); });
-  // A peer of NCCL's takes 192 MiB.
+  // Beside 512 MiB for libraries, NCCL takes 192 MiB for each peer.
   check_refused(ExitCode::resources, {grouped(std::int64_t{512 + 192} << 20) + " of them for "},
                 [&] { check("07", on_gpu, 2, 2, Comm::nccl); });
-  // MPI's messages pass through the host's memory: half of the largest layer, out and in, in bf16.
+  // On 2 ranks MPI's messages pass through the host: half of the largest layer, out and in, bf16.
   const std::int64_t staged = 2 * layout.largest_layer();
   check("06", 1, static_cast<int>(host().available() / staged / 2), 2);
   check_refused(ExitCode::resources, {grouped(staged) + " bytes of the host's memory, "},

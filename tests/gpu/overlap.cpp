@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Measures how much of the communication of chapter 06, 07 or 08, with which this is linked, hides
-// behind its computation, on one GPU and without a second process: the peer is a model. What
-// communication costs the GPU is real: copies to the host and back, and the mean. The exchange
-// between the two copies is a wait, as long as a link would take whose bandwidth makes all
-// communication take `share` of the time of computation. Times are the GPU's own: events around
-// every task of compute and around every collective. --small is for a simulated GPU, whose times
-// say nothing: there only hidden gathers and copies are counted, in the best of up to 100 steps,
-// because on busy cores something is late in most steps.
+// Measures how much of its communication chapter 06, 07 or 08, with which this program is linked,
+// hides behind its computation, on one GPU and without a second process: the peer is a model. What
+// communication costs the GPU is real: copies to the host and back, and the mean. Between the two
+// copies the exchange waits as long as a link would take. The link's bandwidth is such that all
+// communication takes `share` of the time of computation. Times are the GPU's own, from events
+// around every task of compute and every collective. An argument (--small) is for a simulated GPU,
+// whose times say nothing: there the program only counts hidden gathers and copies, at prefetch 1
+// in the best of up to 100 steps, because on busy cores something is late in most steps.
 //
-// At prefetch 0 two gathers may be hidden: clearing the sums hides the first, and the loss hides
-// the last layer's second one. At prefetch 1 the copy of the first layer's gradients to the host,
-// one of 16, is exposed, because no layer's backward follows it.
+// At prefetch 0 two gathers may be hidden: the first, while the sums are cleared, and the last
+// layer's second, during the loss. At prefetch 1 the copy of the first layer's gradients to the
+// host, one of 16, is exposed, because no layer's backward follows it; a second may be.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -36,7 +36,7 @@ struct Setting {
 };
 constexpr Setting small{32, 32, false, 8, 100};  // 8 and 100, because a core may be late
 constexpr int least_to_host = layers - 2;  // hidden copies of gradients per step, at prefetch 1
-constexpr double share = 0.4;  // time of communication over computation's, without overlap
+constexpr double share = 0.4;  // communication's time over computation's, at prefetch 0
 
 /// Returns the priority of a stream's work on the GPU. The smallest number goes first.
 int priority_of(Kernels& on) {
@@ -94,12 +94,12 @@ class SameSamples : public Data {
   std::unique_ptr<Data> samples_;
 };
 
-/// Messages or copies: their time in all measured steps. exposed_ms: while nothing is computed.
+/// Messages or copies: their ms in all measured steps. exposed_ms: those while nothing is computed.
 struct Passed {
   double ms = 0, exposed_ms = 0;
-  int hidden = 0, most_hidden = 0;  // how many, for half their time or more: last step, best step
+  int hidden = 0, most_hidden = 0;  // at least half hidden: in the last, best step
 };
-/// Sums over all measured steps. bytes: sent by rank 0.
+/// Sums over all measured steps. bytes: what rank 0 sends in so many steps.
 struct Outcome {
   double compute_ms = 0, bytes = 0;
   Passed messages, gathers, to_host;  // gathers are messages, too; to_host: gradients copied there

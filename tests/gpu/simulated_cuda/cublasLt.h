@@ -48,7 +48,7 @@ struct cublasLtMatrixLayoutOpaque_t {
   std::int64_t count = 1, apart = 0;  // of a batch: matrices, and elements between their starts
   bool operator==(const cublasLtMatrixLayoutOpaque_t&) const = default;
 };
-// An attribute lies at the index that is its number.
+// data[attribute] is the attribute's value, in its first bytes.
 struct cublasLtMatmulDescOpaque_t {
   std::uint64_t data[32];
 };
@@ -88,8 +88,8 @@ cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t,
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
                                                     cublasLtMatmulPreferenceAttributes_t,
                                                     const void*, std::size_t);
-/// Chooses the other order of sums if SM_COUNT_TARGET is set, as the real one may. So a test sees
-/// other bits if it is set for one of two products only. What was chosen keeps its order.
+/// Chooses the order in_halves for small products. Also if SM_COUNT_TARGET is set, as the real
+/// library may, so that a test sees if one of two products sets it. An algorithm keeps its order.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,

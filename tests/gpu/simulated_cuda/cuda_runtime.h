@@ -6,7 +6,7 @@
 // A stream is a thread with an in-order queue: streams run side by side, and a wait that the
 // program forgot is a real race. The default stream, null, works as late as CUDA allows: when
 // somebody waits for the device, or for that stream. An allocation that finds too little memory
-// returns an error, as on a GPU; any misuse ends the process with a message. The environment says:
+// returns an error, as on a GPU; misuse, where noticed, ends the process. The environment says:
 //   SIMULATED_GPUS           how many devices there are (1)
 //   SIMULATED_QUEUE          items that a stream holds (1000): a call that adds one more waits for
 //                            room; until then other calls wait for the driver's lock, too
@@ -69,7 +69,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 /// Waits for what the stream still has to do.
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
-/// Returns up to 2 ms late, now and then.
+/// In about half of the calls it returns late, by up to 2 ms.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 
@@ -82,12 +82,12 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 /// At least one side lies on the device. Pinned memory of the host is read and written when
-/// the stream gets there. Ordinary memory is read or written before the call returns. Such a read
-/// may wait for the stream, or not; what it has read arrives when the stream gets there.
+/// the stream gets there. Ordinary memory is read or written before the call returns. Every other
+/// read of it waits for the stream first; what was read arrives when the stream gets there.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
-/// Works late, as the default stream, unless bytes go to the host or come from pinned memory.
+/// Copies as late as the default stream works, unless to the host or from pinned memory: at once.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
@@ -101,14 +101,14 @@ struct cudaLaunchConfig_t {
 // What the parts of the simulated GPU share.
 namespace simulated {
 constexpr int multiprocessors = 132;
-inline std::atomic<int> message_blocks = 0;  // the most that NCCL takes; without peers 0
+inline std::atomic<int> message_blocks = 0;  // most blocks of NCCL's; 0 without peers
 
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
 
 /// Sets *place to fresh memory of the device or, pinned, of the host; to null for 0 bytes.
 cudaError_t allocate(void** place, std::size_t bytes, bool on_host);
 
-/// Runs `work` when all that the stream was given before is done.
+/// Runs `work` when the stream has done all that it was given before, and after its delay.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
 /// Dies unless the bytes lie in one live allocation of cudaMalloc.

@@ -35,7 +35,7 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, 
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
-/// In place only, as the project uses it.
+/// `from` must be this rank's part of `to`, as in all calls of the project.
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,

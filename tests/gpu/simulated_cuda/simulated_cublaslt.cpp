@@ -7,11 +7,11 @@
 #include "compute/cuda/runtime.hpp"
 
 struct cublasLtContext {
-  std::int64_t rows = 0, columns = 0, inner = 0;  // of the product of the last chosen algorithm
+  std::int64_t rows = 0, columns = 0, inner = 0;  // of the product chosen for last
 };
 
 namespace {
-/// A matrix in memory. The algorithm expects its address to be a multiple of `alignment` bytes.
+/// A matrix in memory. Dies unless its address is a multiple of `alignment` bytes.
 struct Matrix : cublasLtMatrixLayoutOpaque_t {
   Matrix(const char* name, const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
          std::uint64_t alignment)
@@ -27,7 +27,7 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
     simulated::require_device_memory(data, elements * zero::bytes_of(dtype), name);
   }
 
-  /// The part from row or column `first` on, for the CPU, to which each column here is a row.
+  /// The part from row or column `first` on, for the CPU, which takes each column for a row.
   zero::Matrix from(std::int64_t first, bool in_columns, bool turned) const {
     const std::int64_t skipped = first * (in_columns ? leading : 1);
     const std::int64_t size = (columns - 1) * leading + rows - skipped;
@@ -116,7 +116,7 @@ constexpr auto choose = [](auto handle, auto product, auto a, auto b, auto c, au
   }
   *handle = {d->rows, d->columns, inner};
   const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
-  // So a gradient of kernels_test.cpp, in fp32, has other bits if it is not made in parts.
+  // Small products in halves: kernels_test.cpp sees if one of two gradients is not made in parts.
   const bool in_halves = some || d->rows * d->columns < 500;
   results[0] = {{*product, {*a, *b, *c, *d}, *preference, in_halves}, {}};
   *count = 1;
@@ -129,7 +129,7 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
   const auto& [chosen_for, layouts, preference, in_halves] = *algorithm;
   const void* const bias = bias_of(*product);
   if (!code && cudaMalloc(&code, code_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
-  Product same = *product;  // but for two attributes that may differ
+  Product same = *product;  // but for two attributes, which may differ from `chosen_for`
   for (const auto attribute :
        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET}) {
     same.data[attribute] = chosen_for.data[attribute];

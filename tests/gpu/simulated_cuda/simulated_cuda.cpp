@@ -23,12 +23,12 @@
 #include "cuda_runtime.h"
 
 using Clock = std::chrono::steady_clock;
-/// The time at which a stream passes one cudaEventRecord. It may outlive its event.
+/// The time, perhaps to come, at which a stream passes one cudaEventRecord. May outlive the event.
 using Moment = std::shared_future<Clock::time_point>;
 
 namespace {
 thread_local int current_device = 0;
-/// The driver's lock. A call holds it while it waits for room in a queue, so others wait, too.
+/// The driver's lock. A call holds it while it waits for room in a queue: other calls wait, too.
 std::mutex& driver = *new std::mutex;
 }  // namespace
 
@@ -80,7 +80,7 @@ struct CUevent_st {
 namespace {
 constexpr std::size_t page = 4096;
 
-/// Memory between guards, so that a kernel which writes past its end is found.
+/// Memory between guard bytes: release() finds whether a kernel wrote before or behind it.
 class Heap {
  public:
   Heap(const char* name, std::size_t size) : available(size), name_(name) {}
@@ -137,7 +137,7 @@ class Heap {
   }
 
   static constexpr auto guard_byte = std::byte{0xfd}, fresh_byte = std::byte{0xcd};
-  /// Bytes behind these stay zero: to fill them would cost more than the test that allocates them.
+  /// Bytes of an allocation that get fresh_byte. To fill all would cost more than many a test.
   static constexpr std::size_t most_filled = std::size_t{1} << 20;
 
   const char* const name_;
@@ -146,7 +146,7 @@ class Heap {
 };
 
 constexpr std::size_t total_bytes = std::size_t{8} << 30;
-constexpr std::size_t context_bytes = std::size_t{300} << 20;  // that CUDA itself takes
+constexpr std::size_t context_bytes = std::size_t{300} << 20;  // taken by CUDA itself
 
 struct Device {
   Heap memory{"device", total_bytes - context_bytes};
@@ -184,7 +184,7 @@ void settle() {
   for (const auto& work : std::exchange(device.late, {})) work();
 }
 
-/// Queues work for which somebody may wait. The default stream does it at once, and all before it.
+/// Queues work for which somebody may wait. The default stream first does all before, then this.
 void push(cudaStream_t stream, std::function<void()> work) {
   if (stream) return stream->push(std::move(work));
   settle();

@@ -77,8 +77,8 @@ void resume() {
   setcontext(&origin);
 }
 
-/// Runs the threads from barrier to barrier, each time in another order. Returns whether there was
-/// a barrier; without fibers there is none.
+/// Runs a block's threads from barrier to barrier, each time in an order of any_order(). Returns
+/// whether there was a barrier. Without fibers a barrier ends the process.
 bool run_block(bool with_fibers) {
   for (bool met_barrier = false;; met_barrier = true) {
     unsigned waiting = 0;
@@ -102,7 +102,7 @@ bool run_block(bool with_fibers) {
 }
 
 /// Runs a whole grid on the calling thread, its blocks upwards or downwards. Dies if one of many
-/// blocks does most of the work, because on a GPU the other multiprocessors would be idle. Works of
+/// blocks does most of the work, because on a GPU the other multiprocessors would be idle. Grids of
 /// up to 20 ms are not judged: an interruption, which a thread's clock may count, would decide.
 void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   block.thread = &thread;

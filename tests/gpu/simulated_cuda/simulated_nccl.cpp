@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// NCCL on simulated GPUs. Each pair of ranks has a Unix domain socket; the thread of the stream
-// that an operation was given to carries it out. As in the real library the operations of a
-// communicator follow each other in the order of their calls, whatever their streams. One whose
-// peer is gone never ends; a caller who asks for the asynchronous error gets ncclRemoteError.
+// NCCL on simulated GPUs. Each pair of ranks has a Unix domain socket. An operation runs on the
+// thread of the stream that it was given to. As in the real library a communicator's operations
+// follow each other in the order of their calls, whatever their streams. An operation whose peer is
+// gone never ends; then ncclCommGetAsyncError() gives ncclRemoteError.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -60,7 +60,7 @@ struct Message {
   }
 };
 
-/// Carries out all messages at the same time, but on each socket those of a direction in order.
+/// Carries out all messages at a time, but those of one socket and direction one after another.
 void exchange(std::vector<Message> messages) {
   while (true) {
     std::set<std::pair<int, short>> busy;
@@ -128,7 +128,7 @@ struct ncclComm {
   /// Slice s starts at rank s + 1, and each rank on the way to rank s adds its own to what it gets:
   /// another order than by rank, and a rounding at each hop.
   template <class T> void reduce_scatter(const T* all, T* mine, std::size_t count) const {
-    const auto slice = [&](int behind) {  // that many places behind this rank
+    const auto slice = [&](int behind) {  // of the rank so many places before this one
       return all + (rank + ranks - behind) % ranks * count;
     };
     std::vector<T> sum(slice(1 % ranks), slice(1 % ranks) + count);
@@ -144,14 +144,14 @@ struct ncclComm {
     std::copy(sum.begin(), sum.end(), mine);
   }
 
-  /// The first message of each peer takes memory for its buffers, as over NVLink: 12 MiB a channel.
+  /// A peer's first message takes 12 MiB for each block, as over NVLink. False: no memory is left.
   bool has_buffers(int peer) {
     void*& buffer = buffers.at(peer);
     return buffer || !cudaMalloc(&buffer, std::size_t{12} * simulated::message_blocks << 20);
   }
 
   int ranks, rank;
-  std::vector<int> sockets;  // by peer; -1: this rank
+  std::vector<int> sockets;  // by peer; for this rank -1
   std::vector<void*> buffers = std::vector<void*>(ranks);
   cudaEvent_t last = nullptr;  // recorded after the last operation
 };
