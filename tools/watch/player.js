@@ -7,11 +7,11 @@ const ROWS = {
 const PLACES = {device: "on its device", host: "in the memory of its host", disk: "on its disk"};
 const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
   activations: "A"};
-// The parts of a bar in the plan, by colour.
+// The parts of a bar in the plan, by the class that colours each.
 const PARTS = {O: "optimizer", P: "parameters", G: "gradients", S: "slots for whole layers",
   C: "receive buffer", H: "on its host", D: "on its disk"};
 const PHASES = ["forward", "backward", "update"];
-// An event's mark in the strip, and its letter among the streams.
+// An event's mark in the strip, and its letter on a stream, if it runs on one.
 const SIGNS = {
   load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
   adam: "■a", add: "■+", add_squares: "■+", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r",
@@ -47,7 +47,7 @@ function shown(x) {
 }
 
 // ---- The runs, and what is in the cells after a frame ----
-/** Replaces places in the pool by values, once per run. A frame is one event (watch.py). */
+/** Replaces indices into the pool by its values, once per run. A frame is one event (watch.py). */
 function decode(told, pool) {
   if (told.rows) return told;
   const part = ([row, layer, places]) => [row, layer, places.map(place => pool[place])];
@@ -88,7 +88,7 @@ function stateAt(run, last) {
   return state;
 }
 /** The moments of one or two runs. A moment is, for each run, [number of its frame, whether that
- * event happens now]. Two runs share a moment if they do the same. */
+ * event happens now]. Events of two runs share one if kind, layer, phase, micro-batch agree. */
 function timeline() {
   const [a, b] = app.views.map(view => view.run.frames), pairs = [];
   const key = f => f && f.is + f.micro;
@@ -345,13 +345,13 @@ function showTime(view) {
 }
 
 // ---- Moving ----
-/** Shows moment k; `said` is the answer to a question. */
+/** Shows moment k. `said` (yes or no to an answer, and why) takes the place of the event's why. */
 function go(k, said = "") {
   k = Math.max(0, Math.min(app.time.length - 1, k));
   Object.assign(app, {k, asking: false, said});
   show();
 }
-/** Goes on or back, or asks the chapter's question before its event. */
+/** Goes an event on (1) or back (-1); before the decisive one it asks the chapter's question. */
 function step(by) {
   const {event} = DATA.chapters[app.a].asks;
   const decisive = app.k + by === app.views[0].run.frames.findIndex(f => f.is === event);
@@ -361,7 +361,7 @@ function step(by) {
   stop();
   show();
 }
-/** Goes on after an answer; -1 is none. */
+/** Shows the event after answer number i, and says whether that was right; -1: none was given. */
 function answer(i) {
   const {right, why} = DATA.chapters[app.a].asks;
   go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + why);
@@ -500,7 +500,7 @@ function begin() {
 // ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
 const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
 /** Returns the bytes by place and kind, the elements sent by phase, and w, the bytes of an element.
- * The planner's terms are a size times what it is of (a layer, a shard ...) times a count. */
+ * A term of a card is bytes per element times elements (of a layer, a shard ...) times a count. */
 function predict(card, {sizes, ranks: n, accumulate, dtype}) {
   const full = sum(sizes.map(size => padded(size, n))), layer = padded(Math.max(...sizes), n);
   const of = {full, layer, shard: full / n, others: (n - 1) * layer / n,
