@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The tests in Python have these options and fixtures, and this exit code if all were skipped."""
+"""Gives the tests in Python their options and fixtures, and exit code 77 if all are skipped."""
 import sys
 import tempfile
 from pathlib import Path
@@ -42,7 +42,7 @@ def folder():
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """If every test was skipped, ends with Meson's code for that, and prints the reason last."""
+    """If all tests were skipped, exits with 77 and prints a reason last, for test_results.py."""
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
     if exitstatus == 0 and "skipped" in stats and "passed" not in stats:
         session.exitstatus = SKIPPED

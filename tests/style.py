@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77
-# {tool: (names under which it may be installed, versions that may be used, what to call both)}.
+# {tool: (names it may be installed under, major versions that may be used, its name in messages)}.
 TOOLS = {"clang-format": (["clang-format-14", "clang-format"], [14], "clang-format 14"),
          "clang-tidy": ([*(f"clang-tidy-{n}" for n in range(16, 30)), "clang-tidy"], range(16, 99),
                         "clang-tidy 16 or later"),

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Runs steps on slow modelled links, plays them again from their traces, and compares the times.
 
-It prints rank 0's medians in ms. When a step is played, computation takes its measured time;
-messages, copies and the disk take the time of the model. In a second row each message also takes
-the run's mean delay, because threads that share cores answer each other late. In that row a step
-must be within 5 %, exposed messages within 15 %, on a quiet machine; else the exit code is 1."""
+It prints rank 0's medians in ms. In a played step computation takes its measured time; messages,
+copies and the disk take the model's. In a second row each message takes longer by the run's mean
+delay, because threads that share cores answer late. In that row, on a quiet machine, a step must
+be within 5 % of the measured one, exposed messages within 15 %; else the exit code is 1."""
 import argparse
 import statistics
 import sys
@@ -31,7 +31,7 @@ SETTINGS = (  # chapter, ranks, options of the programs
     ("07", 2, "--link 0.1 --bus 0.002 --accumulate 2"),
     ("08", 2, "--link 0.1 --bus 0.01 --disk 0.02"),
     ("08", 2, "--link 0.1 --bus 0.01 --state host --accumulate 2"))
-BARS = {"step": 0.05, "messages exposed": 0.15}
+BARS = {"step": 0.05, "messages exposed": 0.15}  # the largest relative errors
 
 
 def compared(trace, words):

@@ -14,7 +14,7 @@ work") or through torch.compile ("compiled"); FSDP2 ("fsdp"), also with CPUOfflo
 ("offload"). On one rank FSDP2 sends nothing, and copies parameters up on the stream that computes.
 The host waits for the GPU once a step, where the programs do: for the loss, between backward and
 update. Times lie between CUDA events; a step lasts from its beginning to the next one's. A llama is
-a model of transformers, which FSDP2 shards by blocks; its faster kind of attention is taken.
+a transformers model, sharded by blocks under FSDP2; the faster of eager and sdpa attention counts.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
@@ -160,7 +160,7 @@ def step_time_or_nan(kind, model):
 
 
 def worker(rank, model, store, results):
-    if model.device == "cpu":  # each rank has a core; beside a GPU Adam has all cores, as 07's has
+    if model.device == "cpu":  # one core per rank; beside a GPU "offload" has all, as 07's Adam has
         torch.set_num_threads(1)
     distributed.init_process_group("nccl" if model.device == "cuda" else "gloo",
                                    f"file://{store}/ranks", rank=rank, world_size=model.ranks)
@@ -181,7 +181,7 @@ def main():
             print(words, "sees no GPU")
             return SKIPPED
         words += f" on {torch.cuda.get_device_name()}"
-    # Forked ranks need not import PyTorch again; on a GPU they have to.
+    # Forked ranks need not import PyTorch again. But after CUDA has begun, a fork cannot use it.
     method = "fork" if model.device == "cpu" else "spawn"
     results = multiprocessing.get_context(method).SimpleQueue()
     with tempfile.TemporaryDirectory() as store:

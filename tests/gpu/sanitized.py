@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""sanitized.py PROBE TOOLS PROGRAM ARGUMENTS...: runs a program under compute-sanitizer's TOOLS. It
-is skipped if that is not installed, or if PROBE, the test of the kernels, finds no GPU."""
+"""sanitized.py PROBE TOOL,... PROGRAM ARGUMENT...: runs a program under compute-sanitizer's tools.
+It exits with 77 without compute-sanitizer, or if PROBE, the test of the kernels, finds no GPU."""
 import shutil
 import subprocess
 import sys

@@ -16,7 +16,7 @@ from page_reader import PAGES, ROOT, SHOWN, commands
 from trial import copied
 
 COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in PAGES}
-# {pattern of whole commands: Meson's name of the test that runs them}. No test runs NEEDS_MORE.
+# {pattern of whole commands: Meson's name of the test that runs them, or NEEDS_MORE: none does}.
 NEEDS_MORE = "a GPU, 140 GB, a build of all, PyTorch, tools or a chapter of yours"
 ELSEWHERE = {
     r"\./tutorial (demo|test)": "a clean system by turns",  # ./tutorial test does what these do:
@@ -43,13 +43,13 @@ ELSEWHERE = {
     r"meson .*build/tidy .*": "style by clang-tidy",
     r"\./tutorial (lesson|break) 09|.* 'check 09_kept'|.* --only overlap": NEEDS_MORE}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # other commands end with 0
-# Changes to commands, so that they end in seconds. `meson test` lists its tests, which run anyway.
+# Changes to commands: fewer steps; tests and compilations are only listed; a FILE or NN is named.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",
         "^(meson compile.*)": r"\1 --ninja-args=-n",
         r"^(\./tutorial demo .*)": r"\1 --steps 2", "--steps 300": "--steps 20",
         "--data FILE": "--data README.md", "^tools/measure": "/usr/bin/python3 -B tools/measure",
         "narrate NN": "narrate 06", r" \[NN \| --renew\]": ""}
-# A command that matches runs on every page: what it makes or reads is removed after each page.
+# A command that matches runs anew on each page, because files made on a page are removed after it.
 NEEDS_A_FILE = "--(save|resume|trace)|overlap"
 
 
@@ -71,7 +71,7 @@ def tree(programs):
 
 @pytest.fixture(scope="module")
 def done():
-    """The commands that were run on earlier pages."""
+    """The commands that have been run, on any page."""
     return set()
 
 
@@ -110,8 +110,8 @@ def test_others_run_the_rest(programs):
 
 
 def test_no_command_is_overlooked():
-    """commands() finds every line that starts a program, except where it is a program's output, or
-    a change, which the test of changes makes."""
+    """commands() finds every line that starts a program. In blocks of sh, which pages_test.py runs
+    as changes, it need not."""
     known = re.compile(SHOWN.pattern + r"|^```sh\n(?:.*\n)*?```$", re.MULTILINE)
     ours = re.compile(r"^.*(?:mpi(?:run|exec) -|\./tutorial \w+ |build/0\d_\w+/0\d_\w+ ).*", re.M)
     rest = [line for page in PAGES for line in ours.findall(known.sub("", page.read_text()))]

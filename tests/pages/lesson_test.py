@@ -50,7 +50,7 @@ def test_a_trainer_has_all_parts_in_order(chapter):
     for words in (METHODS, members):
         places = [text.find(word) for word in words]
         assert -1 not in places and places == sorted(places), dict(zip(words, places))
-    # A trainer may include a file of an earlier chapter, as 07 does 06's window, but never name it.
+    # A trainer may include another chapter's file, as 07 does 06's window, but name no chapter.
     own = re.sub(r"(?m)^#include .*$", "", text)
     assert not [other for other in CHAPTERS if other != chapter and other in own]
 

@@ -8,7 +8,7 @@ been tried, and a workflow tries its Ubuntu.
 
 The tests look at links, paths below the repository's folders, names of source files, and paths
 below build/, which must be a program of the build or what the scripts make. What an edit takes away
-must stand once in the file that the edit names. A page of notes/changing may name what it makes.
+must stand once in the file that the edit names. A page may name files that its changes make.
 """
 import json
 import re
@@ -44,7 +44,7 @@ MADE = {f"build/{name}" for name in (
 
 @pytest.fixture(scope="session")
 def built(programs):
-    """The programs of the build, as a page names them, whatever the build folder is called."""
+    """Returns what a page may name below build/: MADE, and programs, wherever they are built."""
     targets = json.loads((programs.build / "meson-info/intro-targets.json").read_text())
     return MADE | {"build/" + str(Path(file).relative_to(programs.build))
                    for target in targets if target["type"] == "executable"
@@ -52,8 +52,8 @@ def built(programs):
 
 
 def made_by(page):
-    """Returns the folders of the files that a page's changes make. Fails if the lines that a change
-    takes away are not there, or the case that catches it is not."""
+    """Returns the first folders of the files that a page's changes make. Fails if a line that a
+    change takes away is not there, or if the test case that should catch it does not exist."""
     diffs = [change for change in changes(page.read_text(), page.relative_to(ROOT))
              if isinstance(change, Diff)]
     for diff in diffs:
@@ -124,7 +124,7 @@ def test_commands_are_taken(page, programs, tmp_path):
 
 @pytest.mark.parametrize("number, result", ANSWERS)
 def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path):
-    """A command of the answer predicts this figure, and the answer has it."""
+    """A command of the answer predicts this figure. The answer has it, if it is a whole number."""
     text = TEXTS[str(number)]
     words = f"{result:,.0f}".replace(",", " ")
     assert result != int(result) or words in " ".join(text.split())
@@ -133,7 +133,7 @@ def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path
 
 
 def test_the_first_screen_has_what_08_plans(programs):
-    """The plan of 07's run on the H100, by 08, in GB on device, host and disk."""
+    """README begins with 08's plan of the run that 07 made on an H100: GB on device, host, disk."""
     words = "--task mlp --width 16384 --layers 30 --batch 1024 --ranks 1 --device cuda".split()
     out = programs.run(0, "08_infinity", "--plan", *words).out.partition("elements sent")[0]
     sums = [sum(int(re.findall(r"\d{1,3}(?: \d{3})*", row)[1].replace(" ", ""))
@@ -253,7 +253,7 @@ def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
 
 
 def test_the_systems_of_readme_are_tried():
-    """portability.py tries them, and the table shows its last runs; GitHub tries Ubuntu."""
+    """portability.py tries each Debian; tested.md has its last runs. GitHub tries Ubuntu."""
     recorded = [row["system"] for row in json.loads(portability.RECORD.read_text())]
     assert recorded == [*portability.SYSTEMS]
     assert tables.systems(None) in (ROOT / "notes/tested.md").read_text()

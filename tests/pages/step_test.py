@@ -32,8 +32,8 @@ def test_the_made_page_is_of_today(programs):
 
 
 def test_the_made_broken_runs_are_of_today(programs):
-    """Builds each broken program. Two of them race with messages, which therefore take 50 ms: of 80
-    such runs beside six busy loops none differed."""
+    """Builds each broken program. Two do not wait for a message. Each message takes 50 ms, so that
+    they are always too early: 80 such runs beside six busy loops were alike."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     same = json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == \
         watch.data_of(MADE)["broken"]

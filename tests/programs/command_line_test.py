@@ -194,7 +194,7 @@ def test_a_skipped_step(good, folder):
 
 
 def test_no_second_step_is_taken(programs, folder):
-    """With this --lr every step after the first overflows in fp16, until the loss scale is 1."""
+    """With this --lr all steps after the first overflow in fp16, even when the loss scale is 1."""
     outcome = programs.run(2, "03_mixed_precision", *SMALL, "--steps", 20, "--dtype", "fp16",
                            "--lr", 1e30, "--log", "new.log", cwd=folder)
     _, steps, summary = read_log(folder / "new.log")

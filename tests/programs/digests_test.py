@@ -3,7 +3,7 @@
 NumPy, by notes/generator.md and formulas, has the same first weights, nearly the same gradients.
 
 A row of notes/digests.json is a run, its last loss as printed, and its digest. README and
-notes/*.md show no others. Runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC
+notes/*.md show no other digests. Runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC
 [WORD...]` records losses and digests anew, of rows whose options have all these words. NumPy rounds
 gradients to 16 bits where the programs store them; it forms a llama's gradients in float64."""
 import json

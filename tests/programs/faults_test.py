@@ -38,7 +38,7 @@ DISK = f"{MLP} --offload-dir DISK"  # DISK becomes a folder, which must be empty
 LOST = "the loss of the last step, 9, is not finite"
 
 # Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the injector's
-# FAULT or the shell's command, and a pattern that each line of the program's own matches.
+# FAULT or the shell's command, and a pattern: of the program's error lines, or of a good output.
 ENDS = [
     # The injector also checks here that no message is sent just before the end.
     (NONE, 2, ZERO3, MLP, "none", "parameters [0-9a-f]{16} .* 0 steps skipped"),
@@ -111,7 +111,7 @@ ENDS = [
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
       for ranks, chapter in ((0, ALONE), (2, DDP)) if os.path.exists(SHORT_FILE))]
-# Rank `bad` stands still.
+# In each of these runs rank `bad` stands still; in the one that is appended, 08's disk.
 STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} reduce_scatter 3 3", "",
                       id=f"still {chapter} {how} {bad} of {ranks}")
          for chapter in (DDP, ZERO2, ZERO3, OFFLOAD, INFINITY)
@@ -210,7 +210,7 @@ def pages_in_memory(file):
 def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
     """The memory of 08's process that its ledgers do not know is that of 07, plus what three more
     threads may take: a huge page of stack and one of heap each. Where files can bypass the page
-    cache, it has next to nothing of the 144 MB of state."""
+    cache, the cache has next to nothing of the 144 MB of state."""
     def beyond(chapter, *where):
         words = "--task mlp --width 1000 --layers 12 --batch 8 --steps 6 --quiet --log".split()
         log = folder / chapter
@@ -253,7 +253,7 @@ def test_a_launcher_gets_a_signal(programs, folder, which):
         [programs.mpiexec, *two_hosts(programs, folder), "-n", "2", *program], cwd=folder,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (folder / "new.log").exists() or (folder / "new.log").stat().st_size < 2000:
-        assert process.poll() is None, "still running"
+        assert process.poll() is None, "it has ended before"
         time.sleep(0.01)
     process.send_signal(which)
     _, err = process.communicate(timeout=A_FEW_SECONDS)

@@ -5,7 +5,7 @@ import sys
 import pytest
 from programs import ROOT
 
-# Prints "here" if PyTorch is there, then by setting a process's gathers in forward and in backward.
+# Prints "here" if PyTorch is there; then, for each setting, one process's gathers in both passes.
 COUNTED = """
 import os, sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard

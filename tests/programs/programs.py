@@ -34,8 +34,8 @@ class Outcome:
         return [line for line in self.err.splitlines() if OURS.match(line)]
 
 
-# Patterns of what a rank says that waits for other ranks, WAITS.format(seconds, " for rank 1"), and
-# that cannot know for whom it waits, STANDS.format(seconds).
+# Patterns: what a rank says that waits for others, WAITS.format(seconds, " for rank 1"), and what
+# it says if only a GPU or a disk knows what it waits for, STANDS.format(seconds).
 ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
@@ -87,8 +87,8 @@ class Programs:
 
     @property
     def is_open_mpi_4(self):
-        """Open MPI 4 needs seconds to end a job, in which the other rank may say that it waits. It
-        also writes a too long message past the receiver's buffer; MPI_Abort may then crash."""
+        """Whether its launcher is Open MPI 4's. A job then ends in seconds, in which a rank may say
+        that it waits; a too long message overruns its buffer, and MPI_Abort may then crash."""
         return re.search(r"\((Open MPI|OpenRTE)\) 4", self.launcher) is not None
 
     @property

@@ -31,7 +31,7 @@ RUNS = [
     *((chapter, 2, ["--dtype", "fp32"]) for chapter in MIXED),
     # With this scale gradients overflow, so both steps are skipped.
     *((chapter, 1, ["--dtype", "fp16", "--loss-scale", 1e38]) for chapter in CHAPTERS[6:]),
-    # In the first a layer has more pieces than the host has room for; in the second all are there.
+    # First a layer has more pieces than the host has room for; then the host has all of the state.
     ("08_infinity", 1, ["--piece", 8, "--align", 32]), ("08_infinity", 2, ["--state", "host"])]
 # What the trainer's line calls, where that has another name than the task. A key is a task, or the
 # kind of memory that is borrowed or given back.
@@ -50,14 +50,14 @@ CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam
 # on an idle core, and its backward longer. So what may begin with a layer's computation begins
 # before the computation ends.
 SLOW, SLOW_LINK_US, SLOW_BUS = 4, 2500, 0.001  # layers, microseconds, GB/s
-OFTEN = 3  # of 16 steps; with the load at 18 on two cores each task ran beside its stream in 6
+OFTEN = 3  # of 16 steps; at a load of 18 on two cores each task passed beside its stream in 6 steps
 # Chapter, its link or bus, a task, the stream (and task) beside which it runs, and which of a
 # step's tasks, counted from 0, do so.
 BESIDE = [
-    # The first gather runs beside later layers' update, the last layer's second beside the loss.
+    # Layer 0's gather runs beside later layers' update, the last layer's second beside the loss.
     ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "compute", {0, SLOW}),
     ("06_zero3", ["--latency", SLOW_LINK_US], "all_gather", "compute", set(range(2 * SLOW))),
-    # All but the last one, which is layer 0's.
+    # All but the last reduce-scatter, layer 0's, after which no backward is left.
     ("06_zero3", ["--latency", SLOW_LINK_US], "reduce_scatter", "compute backward",
      set(range(SLOW - 1))),
     *((chapter, ["--bus", SLOW_BUS], "to_host", "compute backward", set(range(SLOW - 1)))
@@ -282,7 +282,7 @@ def test_a_run_is_made_for_a_view(programs, chapter, ranks, micro):
 
 @pytest.mark.parametrize("micro, looked_at", ((4096, True), (4097, False)))
 def test_many_micro_batches(programs, way, micro, looked_at):
-    """The log has no exposed and hidden times of a step with very many events."""
+    """Unasked, a CPU run logs exposed times up to 4096 layers x micro-batches, a GPU run none."""
     summary = programs.logged(
         2, "02_distributed_adam", "--task", "mlp", "--layers", 1, "--width", 1, "--batch", 1,
         "--steps", 1, "--accumulate", micro, *options_on(way, "02_distributed_adam"))[2]
@@ -292,8 +292,8 @@ def test_many_micro_batches(programs, way, micro, looked_at):
 
 @pytest.mark.parametrize("ranks, prefetch, layers", ((2, 0, 2), (2, 1, 6), (2, 2, 5), (3, 1, 4)))
 def test_peaks_of_a_window(programs, way, ranks, prefetch, layers):
-    """06's peak less 05's is the page's formula, in layers of 512 x 512 on N ranks. 07's peak is
-    06's without the optimizer state."""
+    """06's peak less 05's is the formula of 06's page, for layers of 512 x 512 and biases. 07's
+    peak is 06's without the optimizer state."""
     args = ["--task", "mlp", "--width", 512, "--layers", layers, "--batch", 2, "--steps", 1]
     zero2, zero3, offload = (
         programs.logged(ranks, chapter, *args, *own_options(chapter, "bf16", prefetch),

@@ -121,7 +121,7 @@ def test_one_at_a_time(copy):
             copy.refuses(words, 6, "another ./tutorial is at work")
 
 
-# (results that Meson recorded; its exit code, or why it did not run; the last line; the exit code).
+# (tests' results; Meson's exit code, or why it did not run; test_results.py's last line and code).
 COUNTED = [
     ("OK EXPECTEDFAIL SKIP", 0, "2 passed, 0 failed, 1 skipped", 0),
     ("OK FAIL TIMEOUT ERROR INTERRUPT UNEXPECTEDPASS", 5, "1 passed, 5 failed, 0 skipped", 1),

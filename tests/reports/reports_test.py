@@ -33,8 +33,8 @@ SCRIPTS = {"L": SHAPE + '--init "$@"', "T": SHAPE + '--tokens "$1" --vocab "$2"'
 
 
 def names_of(folder):
-    """Returns the model that a run in `folder` saved, as (name, dtype, shape, bytes), and functions
-    that make files of it. `edited` writes a header that is right until `entries` say otherwise."""
+    """Returns {name: value} for the rows' expressions: (name, dtype, shape, bytes) of tensors that
+    a run in `folder` saved, functions that make files. `entries` override edited()'s header."""
     saved = folder / "saved/step_3"
     file, said = ((saved / name).read_bytes() for name in ("model.safetensors", "config.json"))
     start = 8 + struct.unpack("<Q", file[:8])[0]
@@ -95,7 +95,7 @@ def started(programs):
 
 @pytest.mark.parametrize("at", range(len(ROWS)), ids=[f"{r['source']}: {r['what']}" for r in ROWS])
 def test_a_row_ends_as_it_says(started, at):
-    """A refusal is one sentence of characters that a terminal shows, and leaves no log."""
+    """A refusal is one sentence that a terminal can show. If data are refused, there is no log."""
     row, (folder, came) = ROWS[at], started[at].result()
     printed = came.out + came.err
     assert came.code == row["code"], came

@@ -26,7 +26,7 @@ BITS_ARE_RIGHT = ("tensors", "allreduce")
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_told(name):
-    """Each diff can be made, its test case exists, and each run's digest is recorded."""
+    """Each diff can be made, its test case exists, and runs of unchanged programs are recorded."""
     found = MISTAKES[name]
     page_reader.edited(found.diffs)
     assert bool(found.diffs) == (name != "families")
@@ -37,8 +37,8 @@ def test_told(name):
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_what_programs_print_is_told(name, programs, capsys):
-    """The page's table has the last losses and a row of what is printed; its percentages and counts
-    are printed ones. The loss falls, whatever is wrong."""
+    """The page's table has the last losses and a row of what is printed. Percentages and counts in
+    a section's prose are printed, too. The loss falls, whatever is wrong."""
     found, work = MISTAKES[name], programs.build / "sabotage"
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     right, wrong = found.runs(programs.build, programs.mpiexec, work, mpi)

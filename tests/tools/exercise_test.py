@@ -59,7 +59,7 @@ def command(before, after, *words):
 
 @pytest.mark.parametrize("said, printed, words", JUDGED)
 def test_what_a_trainer_is_told(tmp_path, said, printed, words):
-    """What a trainer is told fits on any screen. The reader may not change the card."""
+    """What is said of a reader's trainer fits on any screen. The card may not be changed."""
     of_05 = exercise.Exercise(*PAIRS[4], tmp_path, "auto")
     results = [{"name": f"05_zero2 on {ranks} ranks", "said": text,
                 "result": "OK" if text == "OK" else "FAIL"} for ranks, text in said.items()]
@@ -88,8 +88,8 @@ def test_every_save_is_tried(tmp_path):
 
 @pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
 def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
-    """The body is that of the chapter before, the card is the chapter's. What the reader has
-    written stays. Hints come one by one, then the diff."""
+    """The card is the chapter's, the body that of the chapter before, or for a window or a part the
+    chapter's own. What the reader has written stays. Hints come one by one, then the diff."""
     def hint():
         exercise.hint(exercise.Exercise(before, after, tmp_path, "auto", part))
         return capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_traffic_is_what_the_cards_say():
 
 
 def test_exchange_adds_in_these_orders(n=4):
-    """A cell of notes/figures/exchange.svg holds these ranks' terms, in the order of addition."""
+    """A number in notes/figures/exchange.svg lists the ranks whose terms a part adds, in order."""
     wanted = []
     for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
         # `sends`: after how many steps this rank sends this part; `come`: whose terms met by now.

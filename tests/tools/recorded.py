@@ -49,7 +49,7 @@ def record(build, mpiexec):
         read = json.loads(Path(trace).read_text())
         events = [event for event in read["traceEvents"] if event["pid"] == 0]
         for event in events:
-            copied = event.get("cat") == "bus"  # its views say which tensor of a piece it is
+            copied = event.get("cat") == "bus"  # recording.py joins a piece's tensors by views
             for name in ("at", "sent") if copied else ("at", "reads", "writes", "sent"):
                 event["args"].pop(name, None)
         TRACE.write_text(json.dumps(read | {"traceEvents": events}, separators=(",", ":")) + "\n")

@@ -217,8 +217,8 @@ def test_a_message_over_nodes():
 
 def recorded(folder, chapter="06_zero3", beside=False):
     """Writes a trace of two ranks with two layers, prefetch 1 and four steps; returns its path, and
-    the Streams. A gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, ten times as long in the
-    first step, and rank 1 is 1 ms late with layer 1."""
+    the Streams. A gather takes 2 ms, a layer's forward 4, its backward 6, a reduce-scatter 3; in
+    the first step all take ten times that. Rank 1's forward of layer 1 takes 1 ms more."""
     ms = {"forward": 4, "backward": 6, "all_gather": 2, "reduce_scatter": 3, "sums": 0.5,
           "copy": 0.25, "adam": 1}
 

@@ -154,8 +154,8 @@ def test_ranks_of_a_recording():
 
 
 def test_memory_by_phase(folder, before):
-    """Two ranks with a layer of 4 elements in fp32 hold 4 x 4/2 bytes of each kind, and prefetch 1
-    adds two slots of 16 bytes."""
+    """Two ranks with a layer of 4 elements in fp32 hold 4 x 4/2 bytes of parameters, of gradients
+    and of each moment. Prefetch 1 adds two slots of 16 bytes."""
     held = KIND_BYTES | {"parameters": 8, "gradients": 8, "optimizer": 16}
     course = [(0, "setup", {}), (1, "load", {"activations": 20}),
               (1, "forward", {"parameters": 40, "activations": 20}),
