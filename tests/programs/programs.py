@@ -39,8 +39,8 @@ class Outcome:
 ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
-STANDS = ("(load|forward|backward|update): since .* on stream .* began, nothing has ended for {} s"
-          + ALLOWS)
+STANDS = ("(setup|load|forward|backward|update): since .* on stream .* began, nothing has ended "
+          "for {} s" + ALLOWS)
 OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
 # How ranks on GPUs can communicate and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
