@@ -57,7 +57,7 @@ def tried(diffs, tree):
 
 
 def print_diff(diff):
-    """Prints the lines that a diff changes, with their numbers."""
+    """Prints a diff as hunks, each with its first line number."""
     text = (ROOT / diff.old).read_text("utf-8")
     print_code(changes(text, diff.apply(text), diff.old))
 

@@ -63,7 +63,7 @@ BESIDE = [
     *((chapter, ["--bus", SLOW_BUS], "to_host", "compute backward", set(range(SLOW - 1)))
       for chapter in WINDOW[1:]),
     ("08_infinity", ["--bus", SLOW_BUS], "to_device", "compute", set(range(2 * SLOW))),
-    # Three tensors of each of 8 pieces, without the first three pieces: no write is before these.
+    # Three tensors of each of pieces 3 to 7: what is read ahead, 0 to 2, has the phase setup.
     ("08_infinity", ["--disk", SLOW_BUS, "--piece", 1040], "read", "writes", set(range(15)))]
 
 
