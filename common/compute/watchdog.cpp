@@ -30,7 +30,7 @@ struct {
   std::atomic<Phase> phase;
 } last;
 
-/// The text of waits_for() at this standstill. Never destroyed: a thread may outlive statics.
+/// The text on this standstill, if there is one yet. Never destroyed: a thread may outlive it.
 std::string& told = *new std::string;
 std::mutex mutex;  // guards `told`
 

@@ -32,7 +32,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
 /// All ranks must call it. Returns whole layers' digests; throws Error (numerics) if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
-/// A run as all its ranks agree on it. All that it refers to must outlive it.
+/// A run as this rank has set it up. All that it refers to must outlive it.
 struct Run {
   const Card& card;
   const Options& options;
