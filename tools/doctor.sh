@@ -48,7 +48,9 @@ say_mpi() {
   case $mpich,$openmpi in
     *'not tried'*) echo "Will be used: that MPI, if its ranks see each other; $where." ;;
     ,) echo "Will be used: MPICH once it is installed, or Open MPI if its ranks fail, $where." ;;
-    *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
+    *) if debian && ! open_mpi_installed; then
+         echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.'
+       else echo "Will be used: none, because $none_works."; fi ;;
   esac
 }
 
