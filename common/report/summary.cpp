@@ -115,7 +115,7 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
     of_phase["formula"] = predicted.formula(phase);
   }
   const Json padding = {{"predicted", traffic.padding}, {"counted", if_counted(all.sent.padding)}};
-  const Json scalars = {{"predicted", traffic.scalars}, {"counted", all.sent.scalars}};
+  const Json scalars = {{"predicted", traffic.scalars}, {"counted", all.sent.scalars}};  // by MPI
   Json summary = {{"memory", memory}, {"traffic", {{"phases", phases}}}};
   summary["traffic"].update(
       {{"collectives", collectives}, {"padding", padding}, {"scalars", scalars}});

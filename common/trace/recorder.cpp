@@ -53,7 +53,7 @@ void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
 }
 
 int Recorder::note(HostAction action) {
-  if (!keeps(here.step)) return 0;
+  if (!keeps(here.step)) return 0;  // nobody reads it: slices of this step are dropped
   action.time = Clock::now(), action.step = here.step;
   action.phase = here.phase, action.during = here.during;
   for (const Kind kind : every<Kind>) action.bytes[kind] = device_.ledger().of(kind).now;
