@@ -167,13 +167,16 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
         bad = how.split()[1]
         words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
                           + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))
-    died = outcome.code == 134 and how.startswith("long") and programs.is_open_mpi_4
+    # Open MPI 4.1 may itself abort or crash on a message that is too long. It ends a job so slowly
+    # that the other rank's watchdog may be first.
+    died = programs.is_open_mpi_4 and (
+        outcome.code in (134, 139) if how.startswith("long") else outcome.code == 4 and ranks == 2)
     assert died or outcome.code == code or code is None and (
         outcome.code or programs.loses_codes), outcome
     assert patience <= took < patience + A_FEW_SECONDS, outcome
     if code == NONE:
         assert re.search(words, outcome.out) and not outcome.own_errors(), outcome
-    elif words:
+    elif words and outcome.code != 139:
         lines = outcome.own_errors()
         killed = "ended by signal 15 before the first step"  # by Open MPI, as another rank failed
         also = f"{words}|{ALLOWS}|{killed}" if programs.is_open_mpi_4 else words
