@@ -27,7 +27,8 @@ class Trace:
                 if event["name"] == "thread_name":
                     streams[event["pid"], event["tid"]] = event["args"]["name"]
                 elif event["ph"] in "Xi":
-                    if not {"cat", "ts", "dur"} <= {*event, "dur" * (event["ph"] == "i")}:
+                    needs = {"cat", "ts"} if event["ph"] == "i" else {"cat", "ts", "dur"}
+                    if not needs <= event.keys():
                         raise LookupError
                     event["task"] = event["name"].partition(" of layer ")[0]
                     event["layer"] = event["args"].get("layer")

@@ -135,9 +135,8 @@ class Schedule:
             self.run("compute", "loss", None)
 
     def reduces(self):
-        """How many collectives send a layer's gradient in each micro-batch. (A window's card also
-        counts backward's all-gather of parameters, which is subtracted.)"""
-        return self.card.sent["backward"][1] - self.card.prefetches
+        """Returns how many collectives send a layer's gradient in each micro-batch."""
+        return self.card.reductions(1) - self.card.sent["backward"][0]
 
     def send_gradient(self, l, micro):
         last, event = micro + 1 == self.accumulate, self.used[-1]
@@ -295,8 +294,10 @@ class Work:
                 return machine.ring(16 * self.n, self.n)
             if what == "all_gather" and card.prefetches:
                 gathers[step] += 1
-                among = cut if gathers[step] <= len(self.trained) else near
-                return machine.ring(self.width * self.gathered[l], among)
+                all_of, size = self.width * self.gathered[l], self.width * self.trained[l]
+                if near == cut or gathers[step] > len(self.trained):
+                    return machine.ring(all_of, near)
+                return machine.ring(size, cut) + machine.ring(all_of - size, near) * (all_of > size)
             if what == "all_gather" and any(card.sent["update"]):
                 return machine.ring(self.width * size, cut)
             if what in ("all_gather", "reduce_scatter"):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Edits, builds and tests copies of the repository.
-
 A Tree is such a copy with its build: `break`, `exercise`, `mistake` and `watch --renew` of
 ./tutorial use one, as do tests of pages. Functions below Tree judge or cut what was printed."""
 import contextlib

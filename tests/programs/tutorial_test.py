@@ -214,7 +214,7 @@ def test_break_lists_what_the_page_offers(copy, chapter):
     offered = re.findall(r"^\*\*(.+?)\.?\*\*.*\n(?:.+\n)*\n```diff\n--- (?:\S*/)?(\S+)", page, re.M)
     streams = [diff.test for diff in sabotage.sabotages(sabotage.WAITS)]
     count = len(offered) + sum(test.startswith(f"{chapter} ") for test in streams)
-    assert [words[1:] for words in listed[:len(offered)]] == offered
+    assert len(offered) > 1 and [words[1:] for words in listed[:len(offered)]] == offered
     assert [int(words[0]) for words in listed] == [*range(1, count + 1)]
 
 

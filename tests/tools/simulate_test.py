@@ -213,6 +213,8 @@ def test_a_message_over_nodes():
     near = work.times(machine)
     assert [near("all_gather", l, 1)[0] for l in (0, 1, 1, 0, 0)] == pytest.approx(
         [machine.ring(8e6, 32)] * 2 + [machine.ring(8e6, 8)] * 3)
+    lora = simulate.Work(PLANS["06"], 32, [4e6], [1e6], [0], [0], near=8).times(machine)
+    assert lora("all_gather", 0, 1) == [machine.ring(2e6, 32) + machine.ring(6e6, 8)]
 
 
 def recorded(folder, chapter="06_zero3", beside=False):

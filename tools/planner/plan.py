@@ -54,6 +54,11 @@ class Card:
     def place(self, kind):
         return self.held[kind].partition(" on the ")[2] or DEVICE
 
+    def reductions(self, micro_batches):
+        """Returns how often a step sends each gradient: backward's messages without its gathers."""
+        a_step, a_micro_batch = self.sent["backward"]
+        return a_step + (a_micro_batch - self.prefetches) * micro_batches
+
     def often(self, what, frozen):
         """Returns (a step, a micro-batch): how often phase `what` sends or direction `what` copies.
         Frozen parameters have no gradients: a window gathers them, in forward and in backward."""
@@ -359,11 +364,7 @@ class Rank:
         width, replicas = BYTES[q.dtype], self.ranks // cut
         shard = measured(q, q.counted[0], cut)["shard"]  # of what is trained
         between = 2 * (replicas - 1) * shard // replicas
-        gradients = self.elements["backward"]
-        if self.card.prefetches:  # without the gather of each micro-batch
-            a_step, a_micro_batch = self.card.sent["backward"]
-            gradients = (a_step + (a_micro_batch - 1) * q.accumulate) * (cut - 1) * shard
-        gradients += between
+        gradients = self.card.reductions(q.accumulate) * (cut - 1) * shard + between
         self.elements["backward"] += between
         return width * sum(self.elements.values()) + gradients * ((q.sends or width) - width)
 

@@ -255,8 +255,7 @@ def buckets(q, plan):
     """Yields a line on buckets: how many messages they make in a step, and their bytes."""
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
     if plan.card.theirs:  # only gradients are in buckets; an all-reduce is two messages
-        a_step, a_micro_batch = plan.card.sent["backward"]
-        passes = a_step + (a_micro_batch - plan.card.prefetches) * q.accumulate  # no gathers
+        passes = plan.card.reductions(q.accumulate)
     width = not plan.card.theirs and q.sends or BYTES[q.dtype]  # DeepSpeed's buckets are elements
     count = passes * math.ceil(width * q.parts[0] / size)
     if q.ranks > 1:
