@@ -167,7 +167,7 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
         bad = how.split()[1]
         words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
                           + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))
-    # Open MPI 4.1 may crash on a message that is too long, or let the other rank's watchdog be first.
+    # Open MPI 4.1 may crash on a message that is too long, or let another rank's watchdog be first.
     died = programs.is_open_mpi_4 and (
         outcome.code in (134, 139) if how.startswith("long") else outcome.code == 4 and ranks == 2)
     assert died or outcome.code == code or code is None and (
